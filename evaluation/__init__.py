@@ -1,11 +1,10 @@
-"""The published experiments, run anew on this code: figures, and a table of what became of each claim.
+"""The published experiments, run on this code: figures, and a table with the verdict on each claim.
 
-`experiments/` has one module an experiment; `experiment` is what each of them looks like, `outcome` what each
-gives, `claims` the rule by which it is judged. `placing`, `searching`, `relative`, `settling` and `world` do
-with the product's own code what several experiments need: nothing here partitions, cuts, routes or tunes by
-itself. `command` runs them, `results` stores their outcomes, `document` writes `docs/evaluation.md` from
-those, with the figures of `drawing`.
+`experiments/` has one module per experiment; `experiment` defines experiments, outcomes, claims and verdicts.
+`simulated_placement`, `cut_cost`, `relative_throughput` and `tuner_simulation` run the product's own code for
+several experiments: nothing here partitions, cuts, routes or tunes by itself. `command` runs experiments,
+`results` stores their outcomes, `document` writes `docs/evaluation.md` with the figures of `figures`.
+`live_placement` is `edn bench placement`.
 
-It imports `edn`, `partitioning` and `selftune`. Only the commands `edn evaluate` and `edn bench placement`
-load it.
+Imports `edn`, `partitioning` and `selftune`. Only `edn evaluate` and `edn bench placement` load it.
 """

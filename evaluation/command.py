@@ -1,4 +1,4 @@
-"""The command line of the experiments: `edn evaluate …`."""
+"""The command `edn evaluate`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from edn.errors import EdnError, InvalidInput
 from edn.tools.console import USAGE, fail, say, show_json, show_table
-from evaluation.experiment import AnyExperiment, Scale
+from evaluation.experiment import Experiment, Scale, judge
 from evaluation.results import Record
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where results, figures and the document go."""
+    """Paths of results, figures and the page."""
 
     results: Path
     figures: Path
@@ -44,7 +44,6 @@ class Places:
 
     @classmethod
     def committed(cls) -> Places:
-        """Those of the repository."""
         docs = _ROOT / "docs"
         return cls(_ROOT / "evaluation" / "results", docs / "figures", docs / "evaluation.md")
 
@@ -53,41 +52,37 @@ class Places:
 def evaluate(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Experiments; all but live ones by default.", show_default=False),
+        typer.Argument(help="Experiments; by default all but live ones.", show_default=False),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Small sizes: minutes for all. The default.")
+        bool, typer.Option("--quick", help="Small sizes: minutes for all experiments (default).")
     ] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Sizes near the published ones: most of an hour.")
     ] = False,
-    tiny: Annotated[
-        bool, typer.Option("--tiny", help="Shows that it runs; the figures mean nothing.")
-    ] = False,
+    tiny: Annotated[bool, typer.Option("--tiny", help="Tiny sizes: checks that experiments run.")] = False,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="How many seeds; each experiment has its own.")
+        int | None, typer.Option(min=1, help="Number of seeds; the default depends on the experiment.")
     ] = None,
-    live: Annotated[
-        bool, typer.Option("--live", help="Also those that start a network of their own.")
-    ] = False,
+    live: Annotated[bool, typer.Option("--live", help="Include experiments that start a network.")] = False,
     render: Annotated[
-        bool, typer.Option("--render", help="Run nothing; figures and page from what is kept.")
+        bool, typer.Option("--render", help="Run nothing; write figures and page from stored results.")
     ] = False,
-    listing: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for results, figures and page; the repository's own for --full and --render."
+            help="Folder for results, figures and page; for --full and --render the repository's own."
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, for programs.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Run experiments, keep what they give as JSON, draw it, and write the page that judges every claim."""
+    """Run experiments, store and draw their results, and write the page that judges every claim."""
     from evaluation.experiments import ALL, GROUPS
 
     try:
         if sum((quick, full, tiny)) > 1:
-            raise InvalidInput("--quick, --full and --tiny exclude each other")
+            raise InvalidInput("--quick, --full and --tiny are mutually exclusive")
         chosen = choose(names or [], live)
         if listing:
             for one in ALL:
@@ -109,30 +104,30 @@ def evaluate(
         return
     _show([(one, record) for one, record in kept if render or one in chosen])
     if missing:
-        say(f"not run yet: {', '.join(one.name for one in missing)}")
+        say(f"not run: {', '.join(one.name for one in missing)}")
     say(f"{places.document}")
 
 
 def _check_installed() -> None:
-    """What experiments and their figures need beyond the rest, before minutes are spent on them."""
+    """Checks for optional packages before minutes are spent."""
     for name, package in (("matplotlib", "matplotlib"), ("sklearn", "scikit-learn")):
         if find_spec(name) is None:
-            raise InvalidInput(f'{package} is not installed; `pip install "edn[spark]"` brings it')
+            raise InvalidInput(f'{package} is not installed; run `pip install "edn[spark]"`')
 
 
-def choose(names: list[str], live: bool) -> list[AnyExperiment]:
+def choose(names: list[str], live: bool) -> list[Experiment]:
     from evaluation.experiments import ALL, GROUPS
 
     known = {one.name: (one,) for one in ALL} | GROUPS
     for name in names:
         if name not in known:
-            raise InvalidInput(f'no experiment "{name}"; known are {", ".join(known)}')
+            raise InvalidInput(f'experiment "{name}" does not exist; known experiments: {", ".join(known)}')
     if names:
         return list({one.name: one for name in names for one in known[name]}.values())
     return [one for one in ALL if live or not one.live]
 
 
-def _run(chosen: list[AnyExperiment], scale: Scale, seeds: int | None, places: Places) -> list[Record]:
+def _run(chosen: list[Experiment], scale: Scale, seeds: int | None, places: Places) -> list[Record]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from evaluation import results
@@ -163,14 +158,14 @@ def _update(bars: Progress, bar: TaskID, done: int, total: int, what: str) -> No
 
 
 def publish(
-    places: Places, drawn: list[AnyExperiment]
-) -> tuple[list[tuple[AnyExperiment, Record]], list[AnyExperiment]]:
-    """Figures and the page from all that is kept; `drawn` are the only figures to be drawn, none is all."""
-    from evaluation import document, drawing, results
+    places: Places, drawn: list[Experiment]
+) -> tuple[list[tuple[Experiment, Record]], list[Experiment]]:
+    """Writes the page from all stored results, and the figures in `drawn`, or all if it is empty."""
+    from evaluation import document, figures, results
     from evaluation.experiments import ALL
 
-    kept: list[tuple[AnyExperiment, Record]] = []
-    missing: list[AnyExperiment] = []
+    kept: list[tuple[Experiment, Record]] = []
+    missing: list[Experiment] = []
     for one in ALL:
         record = results.read(one, places.results)
         if record is None:
@@ -178,13 +173,12 @@ def publish(
             continue
         kept.append((one, record))
         if not drawn or one in drawn:
-            drawing.draw(one.draw, record.outcomes, places.figures / f"{one.name}.png")
+            figures.draw(one.draw, record.outcomes, places.figures / f"{one.name}.png")
     document.write(places.document, places.figures, kept, missing)
     return kept, missing
 
 
-def _show(kept: list[tuple[AnyExperiment, Record]]) -> None:
-    from evaluation.claims import judge
+def _show(kept: list[tuple[Experiment, Record]]) -> None:
     from evaluation.document import ours, published
 
     table = Table("", "claim", "published", "ours", "verdict")

@@ -1,6 +1,6 @@
-"""`docs/evaluation.md`, written from results alone: nothing in it is typed.
+"""Writes `docs/evaluation.md` from stored results.
 
-First the table of all claims, then a section an experiment with its figure, its readings and what differs.
+First the table of all claims, then a section per experiment with its figure, readings and differences.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from evaluation.claims import Claim, Judged, Number, Order, Span, judge
-from evaluation.experiment import AnyExperiment
+from evaluation.experiment import Claim, Experiment, Judged, bounds, judge
 from evaluation.results import Record
+
+#: experiments that were run, with their results
+Kept = Sequence[tuple[Experiment, Record]]
 
 HEAD = """# The published evaluation, reproduced
 
@@ -27,41 +29,37 @@ summaries and cuts, its routing kernel, its throughput model and its controllers
 make evaluate                     # quick sizes, all experiments; a page like this in evaluation-results/
 edn evaluate --full               # sizes near the published ones; writes this page
 edn evaluate figure-7 --seeds 3   # one experiment
-edn evaluate --render             # this page and its figures again, from the results that are kept
+edn evaluate --render             # this page and its figures again, from stored results
 ```
 
-**Verdicts** are computed. A number is *reproduced* when ours is within 15 % of it, and *partly* when only the
-direction is the same. A span ("by 20 to 60 %") is reproduced when all of ours lie in it or within 15 % of
-its ends, and partly when the direction is the same or half of ours lie in it. A claim without a number is an
-order: ours is the share of the compared points at which it holds; all of them is reproduced, half or more is
-partly. Everything else is *not*. Ours is the mean over the seeds ± their standard deviation.
+**Verdicts** are computed. A number is *reproduced* if ours is within 15 % of it, and *partly* reproduced if
+only the direction is the same. A range ("by 20 to 60 %") is reproduced if all of ours lie in it or within
+15 % of its ends, and partly if the direction is the same or half of ours lie in it. A claim without a number
+is an order: ours is the share of the compared points at which it holds. All of them is reproduced, half or
+more is partly. Everything else is *not*. Ours is the mean over the seeds ± their standard deviation.
 
-Each section ends with the sizes and seeds that its results are of, quick or full; the last table has the
-machine and the date.
+Each section ends with the sizes and seeds of its results, quick or full; the last table has the machine and
+the date.
 
-Where the published text is silent there are several **readings**. The one that counts is named with the
-claim; all others that were tried are in the experiment's section, with what they would have given, whether
-they fit or not.
+Where the published text is ambiguous there are several **readings**. The table names the one that counts;
+the experiment's section has the results of all others that were tried, whether they fit or not.
 """
 
 OURS = """## Ours
 
-What is not in the published work, in the same form. Here a claim is our own, and *holds* or does not.
+Experiments that are not part of the published work, in the same form. Each claim is our own, and *holds* or
+does not.
 """
 
 
-def write(
-    path: Path, figures: Path, kept: Sequence[tuple[AnyExperiment, Record]], missing: Sequence[AnyExperiment]
-) -> None:
+def write(path: Path, figures: Path, kept: Kept, missing: Sequence[Experiment]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text(kept, missing, Path(os.path.relpath(figures, path.parent))))
 
 
-def text(
-    kept: Sequence[tuple[AnyExperiment, Record]], missing: Sequence[AnyExperiment], figures: Path
-) -> str:
-    known = [(one, record) for one, record in kept if not _ours(one)]
-    own = [(one, record) for one, record in kept if _ours(one)]
+def text(kept: Kept, missing: Sequence[Experiment], figures: Path) -> str:
+    known = [(one, record) for one, record in kept if not one.is_ours]
+    own = [(one, record) for one, record in kept if one.is_ours]
     parts = [HEAD, _counts(known), _table(known)]
     if missing:
         names = ", ".join(f"`{one.name}`" for one in missing)
@@ -75,7 +73,7 @@ def text(
     return "\n".join(parts)
 
 
-def _counts(kept: Sequence[tuple[AnyExperiment, Record]]) -> str:
+def _counts(kept: Kept) -> str:
     tally = Counter(judge(claim, record.outcomes)[0].verdict for one, record in kept for claim in one.claims)
     every = sum(tally.values())
     if not every:
@@ -87,12 +85,12 @@ def _counts(kept: Sequence[tuple[AnyExperiment, Record]]) -> str:
     )
 
 
-def _table(kept: Sequence[tuple[AnyExperiment, Record]]) -> str:
+def _table(kept: Kept) -> str:
     rows = []
     for one, record in kept:
         for number, claim in enumerate(one.claims):
             first = judge(claim, record.outcomes)[0]
-            where = f"[{one.title if _ours(one) else one.line}](#{one.name})" if not number else ""
+            where = f"[{one.title if one.is_ours else one.line}](#{one.name})" if not number else ""
             cells = [
                 where,
                 claim.text,
@@ -106,28 +104,24 @@ def _table(kept: Sequence[tuple[AnyExperiment, Record]]) -> str:
     return "\n".join([*_head(kept[0][0], head), *rows]) + "\n" if kept else ""
 
 
-def _ours(one: AnyExperiment) -> bool:
-    return one.line == "ours"
+def _row(one: Experiment, cells: list[str]) -> str:
+    """Formats a row; our own experiments have no published number."""
+    return f"| {' | '.join(cell for at, cell in enumerate(cells) if at != 2 or not one.is_ours)} |"
 
 
-def _row(one: AnyExperiment, cells: list[str]) -> str:
-    """What is ours has no published number."""
-    return f"| {' | '.join(cell for at, cell in enumerate(cells) if at != 2 or not _ours(one))} |"
-
-
-def _head(one: AnyExperiment, cells: list[str]) -> list[str]:
+def _head(one: Experiment, cells: list[str]) -> list[str]:
     head = _row(one, cells)
     return [head, "|" + "---|" * (head.count("|") - 1)]
 
 
-def _section(one: AnyExperiment, record: Record, figures: Path) -> str:
-    line = "" if _ours(one) else f"{one.line}: "
+def _section(one: Experiment, record: Record, figures: Path) -> str:
+    line = "" if one.is_ours else f"{one.line}: "
     parts = [
         f'<a id="{one.name}"></a>',
         "",
         f"### {line}{one.title}",
         "",
-        f"{one.question} {one.setting}",
+        one.about,
         "",
         f"![{one.title}]({(figures / (one.name + '.png')).as_posix()})",
         "",
@@ -135,9 +129,9 @@ def _section(one: AnyExperiment, record: Record, figures: Path) -> str:
     ]
     for claim in one.claims:
         for number, judged in enumerate(judge(claim, record.outcomes)):
-            said = claim.text if not number else ""
-            told = published(claim) if not number else ""
-            parts.append(_row(one, [said, judged.reading, told, ours(claim, judged), _word(judged, one)]))
+            first = (claim.text, published(claim)) if not number else ("", "")
+            cells = [first[0], judged.reading, first[1], ours(claim, judged), _word(judged, one)]
+            parts.append(_row(one, cells))
     whys = dict.fromkeys(
         claim.why
         for claim in one.claims
@@ -162,35 +156,28 @@ def _size(size: object) -> str:
 
 
 def published(claim: Claim) -> str:
-    """The number of the claim as it was published."""
-    paper = claim.paper
-    if isinstance(paper, Order):
+    """Formats the published number of a claim."""
+    if claim.paper is None:
         return "an order"
-    if isinstance(paper, Number):
-        return claim.show.format(paper.paper)
-    return f"{claim.show.format(paper.low)} … {claim.show.format(paper.high)}"
+    low, high = (claim.show.format(end) for end in bounds(claim.paper))
+    return low if low == high else f"{low} … {high}"
 
 
 def ours(claim: Claim, judged: Judged) -> str:
-    if isinstance(claim.paper, Order):
+    if claim.paper is None:
         return f"holds at {judged.ours[0]:.0%}"
-    if isinstance(claim.paper, Span) and len(judged.ours) > 1:
-        low, high = min(judged.ours), max(judged.ours)
-        return f"{claim.show.format(low)} … {claim.show.format(high)} ± {_spread(claim, max(judged.spread))}"
-    return f"{claim.show.format(judged.ours[0])} ± {_spread(claim, judged.spread[0])}"
+    spread = claim.show.format(max(judged.spread)).lstrip("+")
+    low, high = (claim.show.format(end(judged.ours)) for end in (min, max))
+    return f"{low} ± {spread}" if len(judged.ours) == 1 else f"{low} … {high} ± {spread}"
 
 
-def _spread(claim: Claim, spread: float) -> str:
-    return claim.show.format(spread).lstrip("+")
-
-
-def _word(judged: Judged, one: AnyExperiment) -> str:
-    if not _ours(one):
+def _word(judged: Judged, one: Experiment) -> str:
+    if not one.is_ours:
         return f"**{judged.verdict}**" if judged.verdict == "not" else judged.verdict
     return {"reproduced": "holds", "partly": "partly", "not": "**does not hold**"}[judged.verdict]
 
 
-def _machines(kept: Sequence[tuple[AnyExperiment, Record]]) -> str:
+def _machines(kept: Kept) -> str:
     lines = ["## Where and when", "", "| experiment | sizes | date | machine |", "|---|---|---|---|"]
     lines += [f"| `{one.name}` | {record.scale} | {record.date} | {record.machine} |" for one, record in kept]
     return "\n".join(lines) + "\n"

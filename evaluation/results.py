@@ -1,9 +1,8 @@
-"""What experiments gave, kept as JSON: one file an experiment, with sizes, seeds, machine and date."""
+"""Results of experiments as JSON: one file per experiment, with sizes, seeds, machine and date."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,14 @@ import msgspec
 
 from edn.errors import InvalidInput
 from edn.tools.bench.report import machine
-from evaluation.claims import judge
-from evaluation.experiment import AnyExperiment, Progress, Scale
-from evaluation.outcome import Outcome, Series
+from evaluation.experiment import Experiment, Outcome, Progress, Scale, Series, judge
 
-#: significant digits that are kept: more would only make files differ
+#: significant digits in a file: more would only make files differ
 DIGITS = 6
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One experiment as it was run."""
+    """One run of an experiment."""
 
     experiment: str
     scale: str
@@ -32,30 +29,21 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     date: str
     #: processor time of all seeds
     cpu_seconds: float
-    #: one a seed
+    #: one per seed
     outcomes: list[Outcome]
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """The progress of one seed as part of that of all."""
-
-    turn: int
-    turns: int
-    progress: Progress
-
-    def __call__(self, done: int, total: int, what: str) -> None:
-        self.progress(self.turn * total + done, self.turns * total, what)
-
-
-def run(experiment: AnyExperiment, scale: Scale, seeds: list[int], progress: Progress) -> Record:
-    """All seeds of one experiment."""
+def run(experiment: Experiment, scale: Scale, seeds: list[int], progress: Progress) -> Record:
+    """Runs all seeds of one experiment."""
     sizes = experiment.sizes[scale]
     began = time.process_time()
-    outcomes = [
-        _rounded(experiment.run(sizes, seed, _Turn(turn, len(seeds), progress)))
-        for turn, seed in enumerate(seeds)
-    ]
+    outcomes = []
+    for turn, seed in enumerate(seeds):
+
+        def overall(done: int, total: int, what: str, turn: int = turn) -> None:
+            progress(turn * total + done, len(seeds) * total, what)
+
+        outcomes.append(_rounded(experiment.run(seed, overall, **sizes)))
     return Record(
         experiment=experiment.name,
         scale=scale,
@@ -75,23 +63,22 @@ def write(record: Record, folder: Path) -> Path:
     return path
 
 
-def read(experiment: AnyExperiment, folder: Path) -> Record | None:
-    """What was kept; None where it was not run."""
+def read(experiment: Experiment, folder: Path) -> Record | None:
+    """Reads a stored result; None if the experiment was not run."""
     path = folder / f"{experiment.name}.json"
     if not path.exists():
         return None
     try:
         record = msgspec.json.decode(path.read_bytes(), type=Record)
-    except msgspec.DecodeError as problem:
-        raise InvalidInput(
-            f"{path} is no result of this program: {problem}; run the experiment again"
-        ) from None
-    try:
         for claim in experiment.claims:
             judge(claim, record.outcomes)
-    except KeyError as lacking:
+    except msgspec.DecodeError as problem:
         raise InvalidInput(
-            f"{path} lacks {lacking}: it is of another version of the experiment; run it again"
+            f"{path} is not a result of an experiment: {problem}; run the experiment again"
+        ) from None
+    except KeyError as missing:
+        raise InvalidInput(
+            f"{path} has no {missing}: it is from another version of the experiment; run the experiment again"
         ) from None
     return record
 

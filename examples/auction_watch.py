@@ -1,6 +1,6 @@
-"""Auction watch: bidders hear when they are outbid, and of auctions that end soon, old and new.
+"""Auction watch: notifies bidders who are outbid, and of auctions that end soon, old and new.
 
-Lots stay available for a day, so whoever subscribes later still hears of them, once and in order.
+Lots are available for a day, so later subscribers still get them, once and in order.
 
 python examples/auction_watch.py [URL of the network]
 """
@@ -24,7 +24,7 @@ async def main(url: str) -> None:
     async with AsyncClient(url) as client, Receiver(arrived.put_nowait) as receiver:
         lot = {"lot": "integer", "kind": "string", "bid": "number", "bidder": "string", "ends": "time"}
         await client.create_topic("auctions", lot, availability=DAY)
-        # Listed before anybody watches.
+        # Published before the first subscription.
         lamp = {"lot": 7, "kind": "lamp", "bid": 40, "ends": now + timedelta(minutes=30)}
         chair = {"lot": 8, "kind": "chair", "bid": 90, "ends": now + timedelta(days=3)}
         await client.publish_many("auctions", [lamp, chair])
@@ -36,7 +36,7 @@ async def main(url: str) -> None:
             recipient="lamps that end soon",
             expires="PT10M",
         )
-        print(await told(arrived))
+        print(await next_line(arrived))
         outbid = await client.subscribe(
             "auctions",
             'lot == 8 and bid > 100 and not bidder == "dora"',
@@ -47,12 +47,12 @@ async def main(url: str) -> None:
         )
         await client.publish("auctions", {**chair, "bid": 100, "bidder": "dora"})
         await client.publish("auctions", {**chair, "bid": 110, "bidder": "emil"})
-        print(await told(arrived))
+        print(await next_line(arrived))
         for subscription in (ending, outbid):
             await client.unsubscribe(subscription.id)
 
 
-async def told(arrived: asyncio.Queue[Notification]) -> str:
+async def next_line(arrived: asyncio.Queue[Notification]) -> str:
     notification = await arrived.get()
     lot = notification.event.attributes
     return f"{notification.matches[0].recipient}: lot {lot['lot']}, {lot['kind']}, {lot['bid']:g}"

@@ -1,4 +1,4 @@
-"""Sensor thresholds: one technician a hall, other limits by day and by night, changed in place without a gap.
+"""Sensor thresholds: one technician per hall, with limits for day and night, changed without a gap.
 
 python examples/sensor_thresholds.py [URL of the network]
 """
@@ -28,18 +28,18 @@ async def main(url: str) -> None:
         await client.publish("plant.sensors", {"sensor": "n2", "hall": "north", "celsius": 71.5})
         await client.publish("plant.sensors", {"sensor": "s1", "hall": "south", "celsius": 99.0})
         await client.publish("plant.sensors", {"sensor": "n3", "hall": "north", "battery": 0.05})
-        print("day:  ", await told(arrived), "and", await told(arrived))
+        print("day:  ", await next_line(arrived), "and", await next_line(arrived))
 
         await client.change(watch.id, filter=NIGHT, url=receiver.url, recipient="technician", expires="PT10M")
         await client.publish("plant.sensors", {"sensor": "n1", "hall": "north", "celsius": 45.0})
-        print("night:", await told(arrived))
+        print("night:", await next_line(arrived))
 
         why = await client.explain_event("plant.sensors", {"hall": "north", "celsius": 20.0})
         print(f"a quiet sensor would be heard by {why['matched']}")
         await client.unsubscribe(watch.id)
 
 
-async def told(arrived: asyncio.Queue[Notification]) -> str:
+async def next_line(arrived: asyncio.Queue[Notification]) -> str:
     return str((await arrived.get()).event.attributes["sensor"])
 
 

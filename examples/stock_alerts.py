@@ -1,4 +1,4 @@
-"""Stock alerts: each investor hears of the moves that they asked for, and of no other.
+"""Stock alerts: each investor is notified of the moves in their filter, and of no others.
 
 python examples/stock_alerts.py [URL of the network]
 """
@@ -11,8 +11,8 @@ import sys
 from edn import AsyncClient, NewSubscription
 from edn.receiver import Notification, Receiver
 
-#: investor → what they want to hear of
-WISHES = {
+#: investor → filter
+FILTERS = {
     "ann": 'symbol == "GE" and price > 30',
     "ben": 'symbol in ("KO", "PEP") and change <= -2.5',
     "cleo": 'venue prefix "NY" and volume >= 100000',
@@ -23,7 +23,7 @@ QUOTES = [
     {"symbol": "KO", "venue": "NYSE", "price": 55.0, "change": -3.1, "volume": 9_000},
     {"symbol": "MSFT", "venue": "NASDAQ", "price": 330.0, "change": 0.4, "volume": 700_000},
 ]
-#: quotes × investors that match
+#: matches of all quotes
 ALERTS = 3
 
 
@@ -35,8 +35,8 @@ async def main(url: str) -> None:
             "quotes", {**names, "price": "number", "change": "number", "volume": "integer"}
         )
         made = await client.subscribe_many(
-            NewSubscription(topic="quotes", filter=wish, url=receiver.url, recipient=who, expires="PT10M")
-            for who, wish in WISHES.items()
+            NewSubscription(topic="quotes", filter=filter, url=receiver.url, recipient=who, expires="PT10M")
+            for who, filter in FILTERS.items()
         )
         await client.publish_many("quotes", QUOTES)
         left = ALERTS

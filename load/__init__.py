@@ -1,7 +1,6 @@
 """Throughput of a running network, measured with Locust: `python -m load`.
 
-`__main__` starts a network and a receiver of its own, lets Locust loose on them in another process (it
-patches the standard library, which nothing else should live with) and sums up. `plan` says what happens
-when, `users` is what Locust runs, `timeline` watches the network, `report` is the page that a run leaves.
-Only `edn` is imported from here, and nothing imports this package.
+`__main__` starts a network and a receiver, runs Locust in another process (it patches the standard library)
+and summarises. `plan` has the phases of a run, `users` is the Locust file, `timeline` samples the network,
+`report` writes the page of a run. Imports only `edn`, and nothing imports this package.
 """

@@ -1,4 +1,4 @@
-"""`python -m load`: a network, a receiver and Locust, headless; results as CSV, HTML and JSON."""
+"""`python -m load`: runs a network, a receiver and Locust, headless; results as CSV, HTML and JSON."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import csv
 import json
 import os
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,76 +18,63 @@ import httpx
 import numpy as np
 
 from edn import AsyncClient, NewSubscription
-from edn.client import Server
 from edn.receiver import Notification, Receiver
-from edn.tools.bench.report import fill, machine
+from edn.tools.bench.histogram import percentile
+from edn.tools.bench.network import network
+from edn.tools.bench.report import machine, print_rows
 from load import report
 from load.market import ATTRIBUTES, BATCH, TOPIC, filters
 from load.plan import SHAPES, Phase, phases
 from load.plan import write as write_plan
 from load.timeline import Moment, Timeline, since
 
-#: records that a server may be behind before publishers are held
+#: lag of a server in records from which on publishers are held
 LAG_LIMIT = 20_000
+#: columns of Locust's statistics
+_STATS = {
+    "count": ("Request Count", int),
+    "failures": ("Failure Count", int),
+    "per_second": ("Requests/s", float),
+    "median_ms": ("50%", float),
+    "p95_ms": ("95%", float),
+    "p99_ms": ("99%", float),
+}
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m load", description=__doc__)
-    parser.add_argument("--shape", choices=SHAPES, default="all", help="what changes (default: %(default)s)")
-    parser.add_argument("--seconds", type=int, default=180, help="how long (default: %(default)s)")
-    parser.add_argument("--users", type=int, default=14, help="Locust users at first (default: %(default)s)")
-    parser.add_argument(
-        "--servers", type=int, default=3, help="servers of the network (default: %(default)s)"
+    parser = argparse.ArgumentParser(
+        prog="python -m load", description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument(
-        "--subscriptions", type=int, default=2000, help="there from the beginning (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--narrow", type=float, default=300_000, help="bytes a second of a narrow link (default: %(default)s)"
-    )
-    parser.add_argument("--seed", type=int, default=1, help="of those subscriptions (default: %(default)s)")
+    parser.add_argument("--shape", choices=SHAPES, default="all", help="what changes during the run")
+    parser.add_argument("--seconds", type=int, default=180, help="length of the run")
+    parser.add_argument("--users", type=int, default=14, help="initial number of Locust users")
+    parser.add_argument("--servers", type=int, default=3, help="servers of the network")
+    parser.add_argument("--subscriptions", type=int, default=2000, help="initial number of subscriptions")
+    parser.add_argument("--narrow", type=float, default=300_000, help="bytes per second of a narrow link")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the subscriptions")
     parser.add_argument("--results", type=Path, default=Path("load-results"), help="folder of the results")
     return parser.parse_args()
 
 
-@asynccontextmanager
-async def _network(folder: Path, servers: int) -> AsyncIterator[str]:
-    """A network of its own on free ports; it ends with this program, however that ends."""
-    command = ["up", "--port", "0", "--servers", str(servers), "--data", str(folder), "--json-ready"]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "edn.cli", *command, "--with-stdin"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "EDN_LAG_LIMIT": str(LAG_LIMIT), "EDN_TUNING_SECONDS": "3"},
-    )
-    assert process.stdout is not None
-    try:
-        line = await process.stdout.readline()
-        if not line:
-            raise SystemExit("the network did not start")
-        yield json.loads(line)["url"]
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
-
-
-async def _settled(receiver: Receiver, client: AsyncClient) -> None:
-    """Wait until the servers have caught up with the log and delivered what they hold, a minute at most."""
+async def _drain(receiver: Receiver, client: AsyncClient) -> None:
+    """Waits at most a minute until no server has a lag or a backlog, and no notification arrives."""
     deadline = time.monotonic() + 60.0
     while time.monotonic() < deadline:
         before = receiver.counters.notifications
-        servers = await client.servers()
-        if not any((server.lag or 0) + (server.backlog or 0) for server in servers):
+        if not await _undelivered(client):
             await asyncio.sleep(1.5)
             if receiver.counters.notifications == before:
                 return
         await asyncio.sleep(0.2)
 
 
+async def _undelivered(client: AsyncClient) -> int:
+    return sum((server.lag or 0) + (server.backlog or 0) for server in await client.servers())
+
+
 @dataclass(slots=True)
 class Arrivals:
-    """Notifications as they come, and how long after their event."""
+    """Times from events to their notifications."""
 
     milliseconds: list[float] = field(default_factory=list)
 
@@ -100,32 +84,15 @@ class Arrivals:
             self.milliseconds.append((datetime.now(UTC) - then).total_seconds() * 1000)
 
     def percentiles(self) -> dict[str, float]:
-        if not self.milliseconds:
-            return {"p50": 0.0, "p95": 0.0, "p99": 0.0}
-        ordered = sorted(self.milliseconds)
-        return {f"p{at}": round(ordered[len(ordered) * at // 100], 1) for at in (50, 95, 99)}
+        return {f"p{at}": round(percentile(self.milliseconds or [0.0], at), 1) for at in (50, 95, 99)}
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    code: int
-    receiver: Receiver
-    arrivals: Arrivals
-    servers: list[Server]
-    moments: list[Moment]
-
-
-async def _measure(arguments: argparse.Namespace, plan: list[Phase], folder: Path, log: BinaryIO) -> Measured:
+async def _measure(
+    arguments: argparse.Namespace, url: str, log: BinaryIO
+) -> tuple[int, dict[str, Any], list[Moment]]:
+    """Returns Locust's exit code, the figures of delivery, and the timeline."""
     arrivals = Arrivals()
-    async with (
-        _network(folder, arguments.servers) as url,
-        Receiver(arrivals.take) as receiver,
-        AsyncClient(url) as client,
-    ):
-        print(
-            f"network at {url}; {', '.join(phase.name for phase in plan)}: {arguments.seconds} s",
-            file=sys.stderr,
-        )
+    async with Receiver(arrivals.take) as receiver, AsyncClient(url) as client:
         await client.create_topic(TOPIC, ATTRIBUTES)
         wanted = filters(np.random.default_rng(arguments.seed), arguments.subscriptions)
         await client.subscribe_many(
@@ -136,15 +103,20 @@ async def _measure(arguments: argparse.Namespace, plan: list[Phase], folder: Pat
         code = await _locust(arguments, url, receiver.url, log)
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-        # What waits behind a narrow link shall not take its time now.
+        # A narrow link would delay the rest.
         async with httpx.AsyncClient(base_url=url, trust_env=False) as http:
             (await http.put("/v1/link", json={})).raise_for_status()
-        await _settled(receiver, client)
+        await _drain(receiver, client)
         if not (arguments.results / "began").exists():
-            raise SystemExit(f"Locust did not begin: {log.name} says why")
+            raise SystemExit(f"Locust did not start; see {log.name}")
         began = float((arguments.results / "began").read_text())
-        moments = since(timeline.moments, began)
-        return Measured(code, receiver, arrivals, await client.servers(), moments)
+        figures = {
+            "notifications": receiver.counters.notifications,
+            "repeated_posts": receiver.counters.repeats,
+            "undelivered": await _undelivered(client),
+            "delivery_ms": arrivals.percentiles(),
+        }
+        return code, figures, since(timeline.moments, began)
 
 
 def main() -> int:
@@ -161,37 +133,39 @@ def main() -> int:
     write_plan(plan, results / "plan.json")
     (results / "began").unlink(missing_ok=True)
     with (
-        tempfile.TemporaryDirectory(prefix="edn-load-") as folder,
+        network(arguments.servers, EDN_LAG_LIMIT=str(LAG_LIMIT), EDN_TUNING_SECONDS="3") as running,
         (results / "locust.log").open("wb") as log,
     ):
-        measured = asyncio.run(_measure(arguments, plan, Path(folder), log))
-    requests = _read_stats(results / "load_stats.csv")
+        shown = ", ".join(phase.name for phase in plan)
+        print(f"network at {running.url}; {shown}: {arguments.seconds} s", file=sys.stderr)
+        code, figures, moments = asyncio.run(_measure(arguments, running.url, log))
+    summary = _summarise(arguments, plan, figures, moments)
+    (results / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    report.write(summary, plan, moments, results / "report.html")
+    _print(summary, results)
+    return code
+
+
+def _summarise(
+    arguments: argparse.Namespace, plan: list[Phase], figures: dict[str, Any], moments: list[Moment]
+) -> dict[str, Any]:
+    requests = _read_stats(arguments.results / "load_stats.csv")
     rates = {row["request"]: row["per_second"] * (1 - row["failures"] / row["count"]) for row in requests}
-    summary = {
+    sizes = ("shape", "seconds", "users", "servers", "subscriptions")
+    return {
         "machine": machine(),
-        "shape": arguments.shape,
-        "seconds": arguments.seconds,
-        "users": arguments.users,
-        "servers": arguments.servers,
-        "subscriptions": arguments.subscriptions,
+        **{name: getattr(arguments, name) for name in sizes},
         "events_per_second": sum(
             rate * (BATCH if name == f"publish {BATCH}" else 1)
             for name, rate in rates.items()
             if name.startswith("publish ")
         ),
-        "notifications": measured.receiver.counters.notifications,
-        "repeated_posts": measured.receiver.counters.repeats,
-        "undelivered": sum((server.lag or 0) + (server.backlog or 0) for server in measured.servers),
-        "delivery_ms": measured.arrivals.percentiles(),
+        **figures,
         "failures": sum(row["failures"] for row in requests),
-        "phases": report.by_phase(plan, measured.moments),
+        "phases": report.by_phase(plan, moments),
         "requests": requests,
-        "timeline": [asdict(moment) for moment in measured.moments],
+        "timeline": [asdict(moment) for moment in moments],
     }
-    (results / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-    report.write(summary, plan, measured.moments, results / "report.html")
-    _print(summary, results)
-    return measured.code
 
 
 async def _locust(arguments: argparse.Namespace, url: str, sink: str, log: BinaryIO) -> int:
@@ -231,37 +205,20 @@ async def _locust(arguments: argparse.Namespace, url: str, sink: str, log: Binar
 def _read_stats(path: Path) -> list[dict[str, Any]]:
     with path.open(newline="") as file:
         return [
-            {
-                "request": row["Name"],
-                "count": int(row["Request Count"]),
-                "failures": int(row["Failure Count"]),
-                "per_second": float(row["Requests/s"]),
-                "median_ms": float(row["50%"]),
-                "p95_ms": float(row["95%"]),
-                "p99_ms": float(row["99%"]),
-            }
+            {"request": row["Name"], **{name: kind(row[column]) for name, (column, kind) in _STATS.items()}}
             for row in csv.DictReader(file)
             if row["Name"] != "Aggregated" and int(row["Request Count"])
         ]
 
 
 def _print(summary: dict[str, Any], results: Path) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    for columns, rows in ((report.PHASES, summary["phases"]), (report.REQUESTS, summary["requests"])):
-        table = Table(columns[0][0], box=None)
-        for heading, _ in columns[1:]:
-            table.add_column(heading, justify="right")
-        for row in rows:
-            table.add_row(*(fill(cell, row) for _, cell in columns))
-        console.print(table)
+    print_rows("Phases", report.PHASES, summary["phases"])
+    print_rows("Requests", report.REQUESTS, summary["requests"])
     delivery = summary["delivery_ms"]
-    console.print(
+    print(
         f"{summary['events_per_second']:,.0f} events/s accepted; {summary['notifications']:,} notifications "
         f"arrived, {summary['repeated_posts']} POSTs twice, {delivery['p50']:g} ms after their event (99 %: "
-        f"{delivery['p99']:g} ms). {summary['machine']}. The page for people: {results}/report.html"
+        f"{delivery['p99']:g} ms). Report: {results}/report.html"
     )
 
 

@@ -19,7 +19,7 @@ ATTRIBUTES = {
     "second": "number",
 }
 BATCH = 100
-#: symbols that are traded on a day on which everybody trades the same
+#: symbols of crowded events
 CROWDED = 20
 
 _NUMBERS = tuple(name for name, kind in ATTRIBUTES.items() if kind == "number")
@@ -35,7 +35,7 @@ def _venue(number: float) -> str:
 
 
 def quotes(rng: np.random.Generator, count: int, *, crowded: bool = False) -> list[dict[str, Any]]:
-    """Events of the topic."""
+    """Draws events of the topic."""
     points = market_points(rng, count, symbols=CROWDED if crowded else MARKET_SYMBOLS)
     return [_quote(row) for row in points.tolist()]
 
@@ -49,7 +49,7 @@ def _quote(row: list[float]) -> dict[str, Any]:
 
 
 def filters(rng: np.random.Generator, count: int) -> list[dict[str, Any]]:
-    """What people subscribe to."""
+    """Draws filters of the topic."""
     lo, hi = market_rectangles(rng, count)
     return [_filter(low, high) for low, high in zip(lo, hi, strict=True)]
 

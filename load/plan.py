@@ -1,39 +1,39 @@
-"""What happens when: the phases of a run, as data that the driver and Locust share."""
+"""The phases of a run, which the driver and Locust share."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """A while in which the load is of one kind."""
+    """A period with one kind of load."""
 
     name: str
     seconds: float
     #: Locust users at its beginning and at its end
     users: int
     users_at_end: int
-    #: everybody trades the same few symbols
+    #: all events are of a few symbols
     crowded: bool = False
-    #: bytes a second that may leave the dispatcher; None: no limit
+    #: limit of the dispatcher's outgoing link; None for no limit
     bytes_per_second: float | None = None
-    #: subscriptions that are there in the end, besides those that come and go
+    #: subscriptions at the end, without those of `users.Subscriber`
     subscriptions: int = 0
-    #: how everybody publishes, one of `FORMS`; empty: some single events, some batches, over REST
+    #: one of `FORMS`; empty for a mix of single events and batches over REST
     form: str = ""
 
 
-#: ways to publish, whose cost of a message (T_f) is compared
+#: ways to publish, whose cost per message (T_f) is compared
 FORMS = ("REST single", "REST batch", "SOAP 1.1", "SOAP 1.2")
 SHAPES = ("steady", "ramp", "events", "link", "subscriptions", "messaging", "all")
 
 
 def phases(shape: str, *, seconds: float, users: int, subscriptions: int, narrow: float) -> list[Phase]:
-    """The phases of a shape; `seconds` is the length of the whole, `narrow` the width of a narrow link."""
+    """Returns the phases of a shape; `seconds`: of all phases; `narrow`: width of a narrow link."""
     steady = Phase(name="steady", seconds=1.0, users=users, users_at_end=users, subscriptions=subscriptions)
     changes = {
         "steady": [],
@@ -49,7 +49,7 @@ def phases(shape: str, *, seconds: float, users: int, subscriptions: int, narrow
 
 
 def at(plan: list[Phase], seconds: float) -> tuple[Phase, int] | None:
-    """The phase and the number of users so many seconds after the beginning; None after the end."""
+    """Returns phase and number of users at a time since the beginning; None after the end."""
     for phase in plan:
         if seconds < phase.seconds:
             share = seconds / phase.seconds
@@ -59,9 +59,8 @@ def at(plan: list[Phase], seconds: float) -> tuple[Phase, int] | None:
 
 
 def write(plan: list[Phase], path: Path) -> None:
-    path.write_text(json.dumps([asdict(phase) for phase in plan]))
+    path.write_bytes(msgspec.json.encode(plan))
 
 
 def read(path: Path) -> list[Phase]:
-    told: list[dict[str, Any]] = json.loads(path.read_text())
-    return [Phase(**phase) for phase in told]
+    return msgspec.json.decode(path.read_bytes(), type=list[Phase])

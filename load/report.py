@@ -1,4 +1,4 @@
-"""The page that a run leaves: what was asked, what passed, what bounded it, as tables and pictures."""
+"""The HTML page of a run: load, throughput and bottlenecks as tables and figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from edn.tools.bench.report import Cells, fill
+from edn.tools.bench.report import Cells, fill, new_axes, save
 from load.plan import Phase
 from load.timeline import Moment
 
@@ -31,12 +31,12 @@ img { max-width: 100% } .big { font-size: 1.3em }
 
 
 def by_phase(plan: Sequence[Phase], moments: Sequence[Moment]) -> list[dict[str, Any]]:
-    """What passed in each phase, without its first quarter, in which things settle."""
+    """Summarises each phase without its first quarter, in which the network adapts."""
     rows, begin = [], 0.0
     for phase in plan:
         end = begin + phase.seconds
         inside = [one for one in moments if begin + phase.seconds / 4 <= one.second < end]
-        # The network smooths its readings: what it says of T_f is of this phase in the end only.
+        # The network smooths its readings: T_f belongs to this phase only at its end.
         late = [one.fixed for one in inside if one.second >= end - phase.seconds / 4]
         begin = end
         if not inside:
@@ -72,7 +72,7 @@ REQUESTS: Cells = (
     ("request", "{r[request]}"),
     ("count", "{r[count]:,}"),
     ("failures", "{r[failures]:,}"),
-    ("a second", "{r[per_second]:,.0f}"),
+    ("per second", "{r[per_second]:,.0f}"),
     ("median ms", "{r[median_ms]:g}"),
     ("95 % ms", "{r[p95_ms]:g}"),
     ("99 % ms", "{r[p99_ms]:g}"),
@@ -84,11 +84,11 @@ def write(summary: dict[str, Any], plan: Sequence[Phase], moments: Sequence[Mome
     parts = [
         f"<!doctype html><meta charset=utf-8><title>Load test</title><style>{_STYLE}</style>",
         "<h1>Load test</h1>",
-        f"<p class=big>Up to <b>{best:,.0f} events a second</b> passed through the whole network; "
+        f"<p class=big>Up to <b>{best:,.0f} events per second</b> passed the whole network; "
         f"{summary['notifications']:,} notifications arrived, half of them within "
         f"{summary['delivery_ms']['p50']:,.0f} ms of their event and 99 % within "
         f"{summary['delivery_ms']['p99']:,.0f} ms. {summary['failures']:,} requests failed.</p>",
-        f"<p>{summary['servers']} servers, {summary['subscriptions']:,} subscriptions at first. "
+        f"<p>{summary['servers']} servers, {summary['subscriptions']:,} subscriptions initially. "
         f"{html.escape(summary['machine'])}. Locust, the network and the receiver share that machine.</p>",
         "<h2>Phases</h2>",
         _table(
@@ -98,10 +98,10 @@ def write(summary: dict[str, Any], plan: Sequence[Phase], moments: Sequence[Mome
             ),
             summary["phases"],
         ),
-        "<p>The first quarter of a phase, in which things settle, does not count. Hit ratio: copies sent to "
-        "servers ÷ (events × servers). Precision: rectangles in use ÷ rectangles of a precise summary; the "
-        "network chooses it by itself. T_f: the dispatcher's CPU time an event for everything but routing "
-        "and sending, as the network itself measures it, at the end of the phase.</p>",
+        "<p>The first quarter of a phase, in which the network adapts, does not count. Hit ratio: copies "
+        "sent to servers ÷ (events × servers). Precision: rectangles in use ÷ rectangles of a precise "
+        "summary; the network chooses it. T_f: the dispatcher's CPU time per event except for routing and "
+        "sending, as the network measures it, at the end of the phase.</p>",
         "<h2>Over time</h2>",
         f'<img alt="throughput, hit ratio, precision and CPU over time" src="{_picture(plan, moments)}">',
         "<h2>Requests</h2>",
@@ -119,33 +119,24 @@ def _table(columns: Cells, rows: list[dict[str, Any]]) -> str:
 
 
 def _picture(plan: Sequence[Phase], moments: Sequence[Moment]) -> str:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     at = [one.second for one in moments]
-    figure, axes = pyplot.subplots(3, 1, figsize=(10, 8), sharex=True)
+    figure, axes = new_axes(3, 1, 10, 8, sharex=True)
     axes[0].plot(at, [one.throughput for one in moments])
-    axes[0].set_ylabel("events/s")
-    axes[0].set_ylim(0, None)
+    axes[0].set(ylabel="events/s", ylim=(0, None))
     axes[1].plot(at, [one.precision for one in moments], label="precision", drawstyle="steps-post")
     axes[1].plot(at, [one.hit_ratio for one in moments], label="hit ratio")
-    axes[1].set_ylim(-0.02, 1.05)
-    axes[1].legend(loc="lower left")
     axes[2].plot(at, [one.cpu for one in moments], label="dispatcher's CPU")
     axes[2].plot(at, [one.server_cpu for one in moments], label="fullest server's CPU")
-    axes[2].set_ylim(-0.02, 1.05)
-    axes[2].legend(loc="lower left")
     axes[2].set_xlabel("seconds")
+    for axis in axes[1:]:
+        axis.set_ylim(-0.02, 1.05)
+        axis.legend(loc="lower left")
     begin = 0.0
     for phase in plan:
         for axis in axes:
             axis.axvline(begin, color="grey", linestyle=":", linewidth=1)
         axes[0].text(begin, axes[0].get_ylim()[1], f" {phase.name}", va="top", fontsize=9)
         begin += phase.seconds
-    figure.tight_layout()
     image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=100)
-    pyplot.close(figure)
+    save(figure, image, dpi=100)
     return "data:image/png;base64," + base64.b64encode(image.getvalue()).decode()

@@ -1,8 +1,8 @@
-"""What the network says of itself, once a second: throughput, hit ratio, precision, and what bounds it.
+"""Samples of a network, once per second: throughput, hit ratio, precision and bottleneck.
 
-The bottleneck is what is seen at work, not what a model says: the dispatcher's CPU (`TP_D`) if it is full,
-the outgoing link (`TP_OL`) if as much leaves as it is allowed, the servers (`TP_S`) if one of them is full
-while they fall behind; else the publishers (`TP_IL`), who could send more.
+The bottleneck is observed, not modelled: the outgoing link (`TP_OL`) if it is used to its limit, the
+dispatcher's CPU (`TP_D`) if it is full, the servers (`TP_S`) if one of them is full while they fall behind;
+otherwise the publishers (`TP_IL`), which could send more.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ FULL = 0.96
 class Moment:
     """One second."""
 
-    #: since 1970, or since the beginning of the load (`since`)
+    #: since 1970, or since the beginning of the load after `since`
     second: float
-    #: events a second that every server has got
+    #: events per second that all servers have received
     throughput: float
     #: copies sent ÷ (events × servers)
     hit_ratio: float
     precision: float
-    #: of the dispatcher, and the fullest server's
+    #: of the dispatcher and of the busiest server
     cpu: float
     server_cpu: float
-    #: records that the slowest server is behind
+    #: of the slowest server, in records
     lag: int
     bottleneck: str
-    #: T_f as the network measures it: the dispatcher's seconds of CPU an event, without routing and sending
+    #: T_f as the network measures it: the dispatcher's CPU seconds per event, without routing and sending
     fixed: float = 0.0
 
 
@@ -53,7 +53,7 @@ class Timeline:
                 try:
                     now = await _look(http)
                 except httpx.HTTPError:
-                    continue  # a second that is missing
+                    continue  # this second is missing
                 self.moments.append(_moment(before, now))
                 before = now
 
@@ -67,7 +67,7 @@ async def _look(http: httpx.AsyncClient) -> dict[str, Any]:
 
 
 def since(moments: list[Moment], began: float) -> list[Moment]:
-    """Those after the beginning, counted from it."""
+    """Returns the samples since the beginning, relative to it."""
     return [replace(one, second=one.second - began) for one in moments if one.second >= began]
 
 

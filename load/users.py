@@ -1,9 +1,7 @@
-"""What the load consists of: publishers of single events and of batches, over REST and SOAP, subscribers that
-come and go.
+"""The Locust file: publishers of single events and of batches over REST and SOAP, and subscribers.
 
-Locust runs this file. `EDN_LOAD_URL` is the network, `EDN_LOAD_SINK` the address that the subscriptions
-notify, `EDN_LOAD_PLAN` the file with the phases. Where a phase begins, the shape sets the link and the
-subscriptions as it says.
+`EDN_LOAD_URL` is the network, `EDN_LOAD_SINK` the sink of the subscriptions, `EDN_LOAD_PLAN` the file with
+the phases. At the beginning of a phase, the shape sets link and subscriptions.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from load.plan import Phase, at, read
 URL = os.environ["EDN_LOAD_URL"]
 SINK = os.environ["EDN_LOAD_SINK"]
 PLAN = read(Path(os.environ["EDN_LOAD_PLAN"]))
-#: the file that tells the driver when the load began: Locust takes seconds to start
+#: file with the time at which the load began: Locust needs seconds to start
 BEGAN = Path(os.environ["EDN_LOAD_BEGAN"])
 LAG_LIMIT = int(os.environ.get("EDN_LOAD_LAG_LIMIT", "20000"))
 EVENTS = f"/v1/topics/{TOPIC}/events"
@@ -40,7 +38,7 @@ MEDIA_TYPES = {"1.1": "text/xml", "1.2": "application/soap+xml"}
 
 
 class Traffic:
-    """The phase of the moment, and events that were drawn beforehand: drawing costs Locust its speed."""
+    """The current phase, and events that were drawn in advance, because drawing would slow Locust."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(int(os.environ.get("EDN_LOAD_SEED", "1")))
@@ -55,7 +53,7 @@ class Traffic:
         return events[next(self._turn) % len(events)]
 
     def envelope(self, version: str) -> bytes:
-        """One event as a SOAP message; written once."""
+        """Returns one event as a SOAP message, cached."""
         crowded = self.phase.crowded
         place = next(self._turn) % len(self._events[crowded])
         known = self._envelopes.get((version, crowded, place))
@@ -96,7 +94,7 @@ class Shape(LoadTestShape):
 
 
 def change(phase: Phase) -> None:
-    """Bring about what a phase says; in its own greenlet, while events flow."""
+    """Sets link and subscriptions of a phase, in its own greenlet."""
     limits = {"bytes_per_second": phase.bytes_per_second, "lag_limit": LAG_LIMIT}
     httpx.put(f"{URL}/v1/link", json=limits, timeout=60.0, trust_env=False).raise_for_status()
     missing = phase.subscriptions - TRAFFIC.subscribed
@@ -108,7 +106,7 @@ def change(phase: Phase) -> None:
 
 
 def send(client: Any, form: str) -> None:
-    """Publish in one of the forms of the plan."""
+    """Publishes in one of the forms of the plan."""
     match form:
         case "REST single":
             client.post(EVENTS, json=TRAFFIC.one(), name="publish 1")
@@ -125,7 +123,7 @@ def send(client: Any, form: str) -> None:
 
 
 class SinglePublisher(FastHttpUser):
-    """One event a request, as fast as the answers come."""
+    """Publishes one event per request, as fast as answers arrive."""
 
     weight = 4
 
@@ -135,7 +133,7 @@ class SinglePublisher(FastHttpUser):
 
 
 class BatchPublisher(FastHttpUser):
-    """Many events a request."""
+    """Publishes many events per request."""
 
     weight = 2
 
@@ -145,7 +143,7 @@ class BatchPublisher(FastHttpUser):
 
 
 class Subscriber(FastHttpUser):
-    """Subscribes and unsubscribes, so that summaries widen and shrink while events flow."""
+    """Subscribes and unsubscribes, so that summaries change during the run."""
 
     weight = 1
     wait_time = constant_throughput(10)

@@ -1,4 +1,4 @@
-"""Shared by the commands: address of the network, output for people and programs, exit codes."""
+"""Options, output and exit codes that all commands share."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ UNREACHABLE = 3
 UrlOption = Annotated[
     str,
     typer.Option(
-        "--url", envvar="EDN_URL", help="Address of the network; several with commas.", show_default=True
+        "--url", envvar="EDN_URL", help="URL of the network; several separated by commas.", show_default=True
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 
 @contextmanager
 def connected(url: str) -> Iterator[Client]:
-    """A client whose errors end the command: readable on stderr, with the exit code that they mean."""
+    """Opens a client whose errors end the command with a message and an exit code."""
     from edn.client import Client
 
     with failing_readably():
@@ -45,7 +45,7 @@ def connected(url: str) -> Iterator[Client]:
 
 @contextmanager
 def failing_readably() -> Iterator[None]:
-    """Turn what a client's calls raise into a message on stderr and the exit code."""
+    """Converts client errors to a message on stderr and an exit code."""
     from edn.client import ClientError, ProblemError, UnreachableError
     from edn.errors import InvalidInput
 
@@ -55,7 +55,7 @@ def failing_readably() -> Iterator[None]:
         fail(readable(problem), REFUSED)
     except UnreachableError as error:
         fail(
-            f"{error}\nIs a network running there? `edn up` starts one; --url or EDN_URL names another.",
+            f"{error}\nIs a network running there? Start one with `edn up`, or set --url or EDN_URL.",
             UNREACHABLE,
         )
     except ClientError as error:
@@ -65,7 +65,7 @@ def failing_readably() -> Iterator[None]:
 
 
 def readable(problem: ProblemError) -> str:
-    """A problem for people: what, why, where."""
+    """Formats a problem: title, detail and location."""
     lines = [f"{problem.title}: {problem.detail}"]
     if problem.index is not None:
         lines.append(f"  element {problem.index} (counted from 0)")
@@ -74,7 +74,7 @@ def readable(problem: ProblemError) -> str:
     if problem.column is not None:
         lines.append(f"  in column {problem.column} of the filter")
     if problem.retry_after is not None:
-        lines.append(f"  worth another try after {problem.retry_after:g} s")
+        lines.append(f"  retry after {problem.retry_after:g} s")
     return "\n".join(lines)
 
 
@@ -84,12 +84,12 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 def say(message: str) -> None:
-    """A word to the person at the terminal, apart from the result: stderr."""
+    """Prints a message to stderr, apart from the result."""
     typer.echo(message, err=True)
 
 
 def show_json(value: Any) -> None:
-    """One JSON document on one line of stdout, at once."""
+    """Prints one JSON document on one line of stdout, flushed."""
     import msgspec
 
     sys.stdout.write(msgspec.json.encode(value, enc_hook=_plain_number).decode() + "\n")
@@ -97,23 +97,23 @@ def show_json(value: Any) -> None:
 
 
 def _plain_number(value: Any) -> Any:
-    """Of numpy's numbers, which benchmarks are full of, the plain ones."""
+    """Converts numbers of numpy."""
     if hasattr(value, "item"):
         return value.item()
     raise NotImplementedError(f"no JSON for {type(value).__name__}")
 
 
 def show_table(table: RenderableType) -> None:
-    """A table, or several things under each other."""
+    """Prints a table or another renderable."""
     from rich.console import Console
 
-    # Without a terminal there is no width to fit into: nothing is cut that a pipe may look for.
+    # Without a terminal, wide enough that nothing is truncated.
     console = Console() if sys.stdout.isatty() else Console(width=200)
     console.print(table)
 
 
 def compact(value: Any) -> str:
-    """A filter or a value on one line."""
+    """Formats a filter or a value on one line."""
     import json
 
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

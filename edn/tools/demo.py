@@ -1,8 +1,8 @@
-"""The sample workload of `edn up --demo`: a made-up market, some dozens of subscriptions, a calm live view.
+"""The sample workload of `edn up --demo`: an invented market, some dozens of subscriptions, a live view.
 
-Quotes follow a random walk, about twenty a second. The subscriptions notify a receiver inside this process:
-what is shown as arrived has really been published, routed, matched, posted and received. Everything kept is
-bounded. The subscriptions are leased: a demo that is killed leaves nothing behind for long.
+Quotes follow a random walk, about twenty per second. The subscriptions notify a receiver in this process, so
+every notification shown was published, routed, matched, posted and received. Memory is bounded. The
+subscriptions expire soon after the demo is killed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BATCH_SECONDS = 0.25
 LINE_SECONDS = 5.0
 SHOWN = 8
 
-#: symbol → venue and where its price begins
+#: symbol → venue and initial price
 MARKET = {
     "GE": ("NYSE", 31.0),
     "IBM": ("NYSE", 142.0),
@@ -57,7 +57,7 @@ MARKET = {
 
 @dataclass(slots=True)
 class Market:
-    """Prices on a random walk that is drawn back to where it began, so that it stays plausible for days."""
+    """Prices on a random walk that tends back to its start, so that it stays plausible for days."""
 
     dice: random.Random
     prices: dict[str, float] = field(
@@ -65,7 +65,7 @@ class Market:
     )
 
     def quote(self) -> dict[str, Any]:
-        """The next quote of a stock chosen at random."""
+        """Returns the next quote of a random stock."""
         symbol = self.dice.choice(list(MARKET))
         venue, start = MARKET[symbol]
         old = self.prices[symbol]
@@ -83,7 +83,7 @@ class Market:
 
 
 def sample_subscriptions(url: str) -> list[NewSubscription]:
-    """Narrow and wide, overlapping and apart, in both forms of the filter language."""
+    """Returns narrow and wide, overlapping and disjoint filters, in both forms of the filter language."""
     filters: list[tuple[str, dict[str, Any] | str]] = []
     for symbol, (_, start) in MARKET.items():
         filters += [
@@ -108,7 +108,7 @@ def sample_subscriptions(url: str) -> list[NewSubscription]:
 
 @dataclass(slots=True)
 class Tally:
-    """What the view shows."""
+    """Figures of the view."""
 
     began: float = field(default_factory=time.monotonic)
     published: int = 0
@@ -134,9 +134,9 @@ class Tally:
 
 
 async def run_demo(url: str, *, key: str | None = None, plain: bool = False) -> None:
-    """Run the sample workload against the network at `url` until cancelled.
+    """Runs the sample workload against the network at `url` until cancelled.
 
-    `plain` prints a line now and then instead of the live view, as does an output that is no terminal.
+    `plain` prints lines instead of the live view, as without a terminal.
     """
     tally = Tally()
     async with AsyncClient(url, key=key) as client, Receiver(tally.notified) as receiver:
@@ -150,13 +150,13 @@ async def run_demo(url: str, *, key: str | None = None, plain: bool = False) -> 
                     group.create_task(
                         _show_lines(tally) if plain or not sys.stdout.isatty() else _show_live(tally)
                     )
-        except ClientError as error:  # the network runs on without its sample traffic
-            print(f"the sample traffic could not be set up: {error}", file=sys.stderr)  # noqa: T201 - its output
+        except ClientError as error:  # the network continues without it
+            print(f"the sample workload could not start: {error}", file=sys.stderr)  # noqa: T201 - its output
 
 
 @asynccontextmanager
 async def _subscribed(client: AsyncClient, url: str) -> AsyncIterator[list[str]]:
-    """The topic and its subscriptions; what an earlier demo left goes first, its own at the end."""
+    """Creates topic and subscriptions, after deleting those of an earlier demo; deletes them at the end."""
     known = {topic.name: topic.attributes for topic in await client.topics()}
     await client.create_topic(TOPIC, {**known.get(TOPIC, {}), **ATTRIBUTES})
     left = [subscription.id async for subscription in client.subscriptions(owner=OWNER)]
@@ -169,7 +169,7 @@ async def _subscribed(client: AsyncClient, url: str) -> AsyncIterator[list[str]]
             async with asyncio.timeout(3.0):
                 await _unsubscribe(client, ids)
         except (TimeoutError, ClientError):
-            pass  # the lease ends them
+            pass  # they expire
 
 
 async def _unsubscribe(client: AsyncClient, ids: list[str]) -> None:
@@ -187,7 +187,7 @@ async def _publish(client: AsyncClient, tally: Tally) -> None:
             tally.trouble = ""
         except ClientError as error:
             tally.trouble = f"not published: {error}"
-        # What was missed while the network did not answer is not made up for.
+        # Batches that were missed while the network did not answer are skipped.
         due = max(due + BATCH_SECONDS, time.monotonic() - BATCH_SECONDS)
         await asyncio.sleep(due - time.monotonic())
 

@@ -1,11 +1,12 @@
-"""One module an experiment: its sizes, its run, its claims, its figure, and in words why ours differs.
+"""One module per experiment: its sizes, run, claims and figure, and why our results differ.
 
-`ALL` has them in the order in which the document shows them; `GROUPS` names those that belong together.
+The docstring of a module is the text of its section in `docs/evaluation.md`. `ALL` has the order of that
+page; `GROUPS` names experiments that belong together.
 """
 
 from __future__ import annotations
 
-from evaluation.experiment import AnyExperiment
+from evaluation.experiment import Experiment
 from evaluation.experiments import (
     bloom,
     cuts,
@@ -29,7 +30,7 @@ from evaluation.experiments import (
     tuning,
 )
 
-ALL: tuple[AnyExperiment, ...] = (
+ALL: tuple[Experiment, ...] = (
     figure_3.EXPERIMENT,
     figure_4.EXPERIMENT,
     *figure_5.EXPERIMENTS,
@@ -52,6 +53,6 @@ ALL: tuple[AnyExperiment, ...] = (
     scale.EXPERIMENT,
 )
 
-GROUPS: dict[str, tuple[AnyExperiment, ...]] = {
+GROUPS: dict[str, tuple[Experiment, ...]] = {
     "selftuning": (*figure_12.EXPERIMENTS, *figure_16.EXPERIMENTS, tuning.EXPERIMENT),
 }

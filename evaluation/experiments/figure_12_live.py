@@ -1,42 +1,27 @@
-"""Figure 12 from a running network: throughput that was measured, beside what the model calculates."""
+"""Figure 12: Measured throughput of a running network.
+
+Does the network carry as much as the model calculates, and is an imprecise summary best? Dispatcher and
+servers are processes of one machine, saturated by a publisher; 8 dimensions. The router is libspatialindex's
+R-tree, whose cost is of the published order. The link is capped so that link and CPU cross at 50 %. The
+model's parameters are those that the dispatcher measures of itself. Needs a machine of its own (`--live`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 from edn.tools.bench import capacity
 from edn.tools.bench.report import Progress as Line
-from evaluation.claims import Claim, Number, Reading, number, share
-from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, Progress
-from evaluation.outcome import Outcome, Series
+from evaluation.experiment import Claim, Experiment, Outcome, Progress, Series
+from evaluation.figures import Canvas
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    servers: int
-    per_server: int
-    #: of each measurement
-    seconds: float
-    rounds: int
-    #: of the dispatcher's tuner, which measures the parameters
-    interval: float
-
-
-def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
-    progress(0, 1, "a network, and each precision in turn")
+def run(seed: int, progress: Progress, *, per_server: int, **sizes: Any) -> Outcome:
+    progress(0, 1, "all precisions of a network")
     with Line() as line:
         found = capacity.run(
-            servers=sizes.servers,
-            subscriptions=sizes.per_server,
-            interval=sizes.interval,
-            seconds=sizes.seconds,
-            rounds=sizes.rounds,
-            bytes_per_second=None,
-            seed=seed,
-            progress=line,
+            subscriptions=per_server, bytes_per_second=None, seed=seed, progress=line, **sizes
         )
     axis = [row.precision for row in found.rows]
     return Outcome(
@@ -48,7 +33,7 @@ def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
     )
 
 
-def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
+def draw(canvas: Canvas) -> None:
     left, right = canvas.panels(2)
     left.labels("Figure 12 from a running network", "precision", "events/s")
     left.curve("measured")
@@ -56,7 +41,7 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
     left.axes.set_ylim(0, None)
     right.labels("Measured ÷ calculated", "precision", "ratio")
     right.derived("measured ÷ calculated", lambda one: Series(one.series["measured"].x, _ratios(one)))
-    right.published("closely matches", y=1.0)
+    right.level("published: closely matches", 1.0)
     right.axes.set_ylim(0, 1.5)
 
 
@@ -64,36 +49,30 @@ def _ratios(outcome: Outcome) -> list[float]:
     return outcome.ratios("measured", "calculated")
 
 
-def _gain(outcome: Outcome, precision: float) -> float:
-    measured = outcome.series["measured"]
-    return max(measured.y) / measured.at(precision) - 1
-
-
 def _gains(text: str, published: float, precision: float) -> Claim:
     return Claim(
-        text=text,
-        paper=Number(published, "it carries more", lambda ours: ours > 0),
-        readings=(Reading("measured", number(lambda o: _gain(o, precision))),),
+        text,
+        {"measured": lambda o: max(o.y("measured")) / o.at("measured", precision) - 1},
+        paper=published,
+        partly=lambda ours: ours > 0,
         show="{:.0%}",
-        why="The gain depends on where the link crosses the CPU, which here is set, and on the machine.",
+        why="The gain depends on the machine, and on the precision at which link and CPU cross, which is a "
+        "setting here.",
     )
+
+
+def _is_between(outcome: Outcome) -> bool:
+    measured = outcome.series["measured"]
+    return 0 < max(measured.x, key=measured.at) < 1
 
 
 EXPERIMENT = Experiment(
     name="figure-12-live",
-    line="Figure 12",
-    title="Measured throughput of a running network",
-    question="Does the network carry what the model calculates, and is an imprecise summary best?",
-    setting=(
-        "A dispatcher and servers as processes of one machine, saturated by a publisher; 8 dimensions; the "
-        "router is libspatialindex's R-tree, whose cost is of the published order; the link is capped so "
-        "that it and the CPU cross at 50 %. The model's parameters are those that the dispatcher measures "
-        "of itself. It wants a machine of its own (`--live`)."
-    ),
+    text=__doc__,
     sizes={
-        "tiny": Sizes(servers=1, per_server=60, seconds=0.3, rounds=1, interval=0.2),
-        "quick": Sizes(servers=3, per_server=3000, seconds=3.0, rounds=1, interval=3.0),
-        "full": Sizes(servers=3, per_server=3000, seconds=4.0, rounds=2, interval=3.0),
+        "tiny": {"servers": 1, "per_server": 60, "seconds": 0.3, "rounds": 1, "interval": 0.2},
+        "quick": {"servers": 3, "per_server": 3000, "seconds": 3.0, "rounds": 1, "interval": 3.0},
+        "full": {"servers": 3, "per_server": 3000, "seconds": 4.0, "rounds": 2, "interval": 3.0},
     },
     seeds={"tiny": 1, "quick": 1, "full": 1},
     run=run,
@@ -101,31 +80,17 @@ EXPERIMENT = Experiment(
     live=True,
     claims=(
         Claim(
-            text="What is measured matches what is calculated (mean ratio 1).",
-            paper=Number(1.0, "within a factor of two", lambda ours: 0.5 < ours < 2),
-            readings=(
-                Reading("mean over the precisions", number(lambda o: fmean(_ratios(o)))),
-                Reading("the worst of them", number(lambda o: min(_ratios(o)))),
-            ),
-            why=(
-                "All processes share two cores, and time that the dispatcher waits for a lock is not in "
-                "the model."
-            ),
+            "Measured throughput matches calculated throughput (mean ratio 1).",
+            {
+                "mean over the precisions": lambda o: fmean(_ratios(o)),
+                "the worst of them": lambda o: min(_ratios(o)),
+            },
+            paper=1.0,
+            partly=lambda ours: 0.5 < ours < 2,
+            why="All processes share two cores, and the model does not include the dispatcher's lock waits.",
         ),
         _gains("The best precision carries 31 % more than precise summaries.", 0.31, 1.0),
         _gains("And 27 % more than none.", 0.27, 0.0),
-        Claim(
-            text="The best precision is neither the precise one nor none.",
-            readings=(
-                Reading(
-                    "measured",
-                    lambda o: share(0 < o.series["measured"].x[_argmax(o.series["measured"].y)] < 1),
-                ),
-            ),
-        ),
+        Claim("The best precision is neither the precise one nor none.", {"measured": _is_between}),
     ),
 )
-
-
-def _argmax(values: Sequence[float]) -> int:
-    return max(range(len(values)), key=lambda at: values[at])

@@ -1,25 +1,17 @@
-"""Figures 5 and 6: Zipf-like subscriptions, with even events, and with Zipf-like ones of another ranking."""
+"""Figures 5 and 6: Zipf-like subscriptions; uniform events, and Zipf-like events with another ranking."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
-from evaluation.claims import Claim, Reading, Span, falls, readings, share
-from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, NetworkSizes, Progress, Scale
-from evaluation.outcome import Outcome, Series
-from evaluation.placing import Distribution, Offline, Online, Setup, place
+from evaluation.experiment import Claim, Experiment, Outcome, Progress, Scale, Series, falls, readings, track
+from evaluation.figures import Canvas
+from evaluation.simulated_placement import METHODS, Distribution, Offline, Setup, place
 
-METHODS: dict[str, Offline | Online] = {
-    "random": Offline("random"),
-    "K-mean offline": Offline("kmeans"),
-    "R-tree online": Online(),
-    "R-tree half offline": Online(offline=0.5),
-    "R-tree offline": Offline("rtree"),
-}
-#: changes of a law that the published text leaves open: bins, and whether bounds include them
+NAMES = ("random", "K-mean offline", "R-tree online", "R-tree half offline", "R-tree offline")
+#: variants of a law that the published text leaves open: bins, and whether bounds include them
 READINGS: dict[str, tuple[int, bool]] = {
     "B = 5": (5, True),
     "B = 20": (20, True),
@@ -28,44 +20,41 @@ READINGS: dict[str, tuple[int, bool]] = {
 BINS = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes(NetworkSizes):
-    alphas: tuple[float, ...]
-    #: draws of the law that a seed averages: from 2 on single cells decide
-    draws: int
-    #: the online methods take longest, and are run for so many of the draws
-    online_draws: int
-
-
-def _run(distribution: Distribution, sizes: Sizes, seed: int, progress: Progress) -> Outcome:
-    series: dict[str, Series] = {}
-    axis = list(sizes.alphas)
-    jobs: list[tuple[str, Offline | Online, int, bool]] = [
-        (name, method, BINS, True) for name, method in METHODS.items()
-    ]
+def _run(
+    distribution: Distribution,
+    seed: int,
+    progress: Progress,
+    *,
+    alphas: tuple[float, ...],
+    draws: int,
+    online_draws: int,
+    **network: Any,
+) -> Outcome:
+    """`draws`: draws of the law per seed, because from α = 2 on single cells decide; fewer for the slow
+    online methods."""
+    outcome = Outcome({"hit": 1 / (network["events"] * network["servers"])})
+    jobs = [(name, name, BINS, True) for name in NAMES]
     jobs += [
-        (f"{name}, {reading}", METHODS[name], bins, inclusive)
+        (f"{name}, {reading}", name, bins, inclusive)
         for reading, (bins, inclusive) in READINGS.items()
         for name in ("random", "R-tree offline")
     ]
-    for done, (label, method, bins, inclusive) in enumerate(jobs):
-        draws = sizes.draws if isinstance(method, Offline) else sizes.online_draws
+    for label, name, bins, inclusive in track(jobs, progress, "{0}"):
+        method = METHODS[name]
+        count = draws if isinstance(method, Offline) else online_draws
         means = []
-        for alpha in sizes.alphas:
-            progress(done, len(jobs), f"{label}, α = {alpha:g}")
-            setup = Setup(
-                **sizes.network, distribution=distribution, alpha=alpha, bins=bins, inclusive=inclusive
-            )
-            ratios = [place(setup, 1000 * seed + draw, method).hit_ratio for draw in range(draws)]
-            means.append(sum(ratios) / draws)
-        series[label] = Series(axis, means)
-    return Outcome({"hit": 1 / (sizes.events * sizes.servers)}, series)
+        for alpha in alphas:
+            setup = Setup(**network, distribution=distribution, alpha=alpha, bins=bins, inclusive=inclusive)
+            ratios = [place(setup, 1000 * seed + draw, method).hit_ratio for draw in range(count)]
+            means.append(sum(ratios) / count)
+        outcome.series[label] = Series(alphas, means)
+    return outcome
 
 
 def _times(outcome: Outcome, reading: str = "") -> Series:
-    """Random's traffic in parts of the offline R-tree's, up to α = 2: beyond there is hardly any.
+    """Returns the traffic of random ÷ that of the offline R-tree for α ≤ 2: beyond, there is hardly any.
 
-    None at all counts as one hit.
+    No traffic at all counts as one hit.
     """
     random, offline = (outcome.series[f"{name}{reading}"] for name in ("random", "R-tree offline"))
     least = outcome["hit"]
@@ -77,115 +66,100 @@ def _times(outcome: Outcome, reading: str = "") -> Series:
     return Series([x for x, _ in shown], [y for _, y in shown])
 
 
-def _all_fall(outcome: Outcome) -> list[float]:
-    return share(*(holds for name in METHODS for holds in falls(outcome.series[name].y, slack=0.005)))
+def _all_fall(outcome: Outcome) -> Iterator[bool]:
+    return (holds for name in NAMES for holds in falls(outcome.y(name), slack=0.005))
 
 
-def _kmean_improves(outcome: Outcome) -> list[float]:
-    kmean, random = outcome.series["K-mean offline"].y, outcome.series["random"].y
-    ratios = [one / max(other, outcome["hit"]) for one, other in zip(kmean, random, strict=True)]
-    return share(*falls(ratios, slack=0.005))
+def _kmean_improves(outcome: Outcome) -> list[bool]:
+    pairs = zip(outcome.y("K-mean offline"), outcome.y("random"), strict=True)
+    return falls([one / max(other, outcome["hit"]) for one, other in pairs], slack=0.005)
 
 
-def _kmean_comes_near(outcome: Outcome) -> list[float]:
-    kmean, offline = outcome.series["K-mean offline"].y, outcome.series["R-tree offline"].y
-    return share(*falls([one - other for one, other in zip(kmean, offline, strict=True)], slack=0.005))
+def _kmean_approaches(outcome: Outcome) -> list[bool]:
+    pairs = zip(outcome.y("K-mean offline"), outcome.y("R-tree offline"), strict=True)
+    return falls([one - other for one, other in pairs], slack=0.005)
 
 
-def draw(canvas: Canvas, outcomes: Sequence[Outcome], figure: str) -> None:
+def _draw(figure: str, canvas: Canvas) -> None:
     left, right = canvas.panels(2)
     left.labels(f"Figure {figure}: traffic under Zipf-like subscriptions", "α", "hit ratio")
     right.labels("How much more random partitioning sends", "α", "traffic: random ÷ offline R-tree")
-    for name in METHODS:
-        left.curve(name)
+    left.curves(NAMES)
     left.axes.set_ylim(0, 1.05)
-    names = {f"B = {BINS}": "", **{reading: f", {reading}" for reading in READINGS}}
-    for number, (label, suffix) in enumerate(names.items()):
+    suffixes = {f"B = {BINS}": "", **{reading: f", {reading}" for reading in READINGS}}
+    for number, (label, suffix) in enumerate(suffixes.items()):
         right.derived(label, partial(_times, reading=suffix), colour=number)
-    right.published_span("3 to 5 times", 3, 5)
+    right.span("3 to 5 times", 3, 5)
 
 
-def _claims() -> tuple[Claim, ...]:
-    return (
-        Claim(
-            text="For all ways of partitioning the traffic falls as α grows.",
-            readings=(Reading("B = 10, each α to the next, up to 0.005", _all_fall),),
-            why=(
-                "Between 0.25 and 1 precise summaries of ten thousand rectangles a server still cover nearly "
-                "everything for random partitioning, so that there is nothing to fall from."
-            ),
-        ),
-        Claim(
-            text="K-mean improves as α grows (here: beside random).",
-            readings=(
-                Reading("K-mean ÷ random, each α to the next", _kmean_improves),
-                Reading("K-mean − offline R-tree, each α to the next", _kmean_comes_near),
-            ),
-            why=(
-                "At the largest α hardly any event is forwarded at all, and a ratio of two small numbers "
-                "is chance."
-            ),
-        ),
-        Claim(
-            text="Random sends 3 to 5 times as much as offline R-tree.",
-            paper=Span(3, 5, "random sends more", lambda ours: ours > 1),
-            readings=(
-                Reading("B = 10, every α up to 2", lambda o: _times(o).y),
-                Reading("B = 10, the largest of them", lambda o: [max(_times(o).y)]),
-                *readings(READINGS, lambda outcome, name: _times(outcome, f", {name}").y),
-            ),
-            why=(
-                "Neither B nor the α to which the sentence belongs is given. It holds for the middle of the "
-                "range. At α = 0.25 subscriptions are close to even ones, for which the published Figure 3 "
-                "itself has a factor of 2.5 at most."
-            ),
-        ),
-    )
-
-
-_SETTING = (
-    "10 servers, 4 dimensions, B bins a dimension, ranked by their number for subscriptions. Bounds "
-    "include both bins that were drawn: taken literally (exclusive), most rectangles have no volume. Load "
-    "threshold twice the average."
+_CLAIMS = (
+    Claim(
+        "For all ways of partitioning the traffic falls as α grows.",
+        {"B = 10, each α to the next, up to 0.005": _all_fall},
+        why="Between 0.25 and 1, precise summaries of ten thousand rectangles per server still cover nearly "
+        "everything for random partitioning, so its traffic cannot fall yet.",
+    ),
+    Claim(
+        "K-mean improves as α grows (here: compared with random).",
+        {
+            "K-mean ÷ random, each α to the next": _kmean_improves,
+            "K-mean − offline R-tree, each α to the next": _kmean_approaches,
+        },
+        why="At the largest α hardly any event is forwarded, and the ratio of two small numbers is chance.",
+    ),
+    Claim(
+        "Random sends 3 to 5 times as much as offline R-tree.",
+        {
+            "B = 10, every α up to 2": lambda o: _times(o).y,
+            "B = 10, the largest of them": lambda o: max(_times(o).y),
+            **readings(READINGS, lambda outcome, name: _times(outcome, f", {name}").y),
+        },
+        paper=(3, 5),
+        partly=lambda ours: ours > 1,
+        why="The text gives neither B nor the α of this sentence. It holds for the middle of the range. At "
+        "α = 0.25 subscriptions are nearly uniform, and for uniform ones the published Figure 3 itself has a "
+        "factor of at most 2.5.",
+    ),
 )
-_SIZES: dict[Scale, Sizes] = {
-    "tiny": Sizes(servers=3, per_server=60, events=200, alphas=(0.5, 2.0), draws=1, online_draws=1),
-    "quick": Sizes(
-        servers=10, per_server=1000, events=20_000, alphas=(0.25, 0.5, 1.0, 2.0, 4.0), draws=2, online_draws=1
-    ),
-    "full": Sizes(
-        servers=10,
-        per_server=5000,
-        events=20_000,
-        alphas=(0.25, 0.5, 1.0, 2.0, 4.0),
-        draws=2,
-        online_draws=1,
-    ),
+_SETTING = """10 servers, 4 dimensions, B bins per dimension, ranked by their number for subscriptions.
+    Bounds include both drawn bins: taken literally (exclusive), most rectangles have no volume. The load
+    threshold is twice the average."""
+_QUICK = {
+    "servers": 10,
+    "per_server": 1000,
+    "events": 20_000,
+    "alphas": (0.25, 0.5, 1.0, 2.0, 4.0),
+    "draws": 2,
+    "online_draws": 1,
+}
+_TINY = {"servers": 3, "per_server": 60, "events": 200, "alphas": (0.5, 2.0), "draws": 1, "online_draws": 1}
+_SIZES: dict[Scale, dict[str, object]] = {
+    "tiny": _TINY,
+    "quick": _QUICK,
+    "full": {**_QUICK, "per_server": 5000},
 }
 
 EXPERIMENTS = (
     Experiment(
         name="figure-5",
-        line="Figure 5",
-        title="Zipf-like subscriptions, even events",
-        question="What do uneven subscriptions change?",
-        setting=_SETTING + " Events are even.",
+        text=f"""Figure 5: Zipf-like subscriptions, uniform events
+
+        What changes if subscriptions are not uniform? {_SETTING} Events are uniform.""",
         sizes=_SIZES,
-        run=lambda sizes, seed, progress: _run("zipf", sizes, seed, progress),
-        draw=lambda canvas, outcomes: draw(canvas, outcomes, "5"),
-        claims=_claims(),
+        run=partial(_run, "zipf"),
+        draw=partial(_draw, "5"),
+        claims=_CLAIMS,
     ),
     Experiment(
         name="figure-6",
-        line="Figure 6",
-        title="Zipf-like subscriptions and events, each with its own ranking",
-        question="And if the events are uneven, too, but elsewhere?",
-        setting=_SETTING
-        + " Events follow the same law with a random ranking, drawn anew for each draw: at α ≥ 2 "
-        "one ranking is mostly chance, so a seed is the mean of several.",
+        text=f"""Figure 6: Zipf-like subscriptions and events, each with its own ranking
+
+        And if events are not uniform either, but popular elsewhere? {_SETTING} Events follow the same law
+        with a random ranking, which is drawn again for each draw: at α ≥ 2 one ranking is mostly chance, so
+        a seed is the mean of several.""",
         sizes=_SIZES,
-        run=lambda sizes, seed, progress: _run("zipf-both", sizes, seed, progress),
-        draw=lambda canvas, outcomes: draw(canvas, outcomes, "6"),
-        claims=_claims(),
+        run=partial(_run, "zipf-both"),
+        draw=partial(_draw, "6"),
+        claims=_CLAIMS,
     ),
 )

@@ -1,20 +1,22 @@
-"""How much it helps to partition the first 30, 50 or 100 % of the subscriptions offline."""
+"""30/50/100 % offline: A share of the subscriptions partitioned offline.
+
+How much less is sent than with online placement alone, when part of the subscriptions is partitioned offline
+first? The setting of Figure 3 with 10 servers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from evaluation.claims import Claim, Number, Reading, falls, readings, share
-from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, NetworkSizes, Progress
-from evaluation.outcome import Outcome, Series
-from evaluation.placing import Offline, Online, Setup, ratios_and_loads, sweep
+from evaluation.experiment import Claim, Experiment, Measure, Outcome, Progress, Series, falls, readings
+from evaluation.figures import Canvas
+from evaluation.simulated_placement import METHODS, Online, Setup, sweep
 
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.75, 1.0)
 PUBLISHED = {0.3: 0.07, 0.5: 0.20, 1.0: 0.30}
-#: how the online part is done: the text names neither start nor ties nor N_b
+#: variants of the online part: the text names neither start nor tie rule nor N_b
 READINGS: dict[str, Online] = {
     "ten spread, ties to the less loaded": Online(),
     "ties by chance": Online(ties="random"),
@@ -22,76 +24,66 @@ READINGS: dict[str, Online] = {
 }
 
 
-def run(sizes: NetworkSizes, seed: int, progress: Progress) -> Outcome:
-    setup = Setup(**sizes.network)
-
-    def case(online: Online, part: float) -> tuple[Setup, Offline | Online]:
-        return setup, Offline("rtree") if part == 1.0 else replace(online, offline=part)
-
-    found = sweep(READINGS, SHARES, case, seed, progress, "{name}, {x:.0%} offline")
-    return Outcome({}, ratios_and_loads(SHARES, found))
-
-
-def _saved(outcome: Outcome, reading: str, part: float) -> float:
-    return 1 - outcome.at(reading, part) / outcome.at(reading, 0.0)
+def run(seed: int, progress: Progress, **network: Any) -> Outcome:
+    setup = Setup(**network)
+    cases = {
+        name: [
+            *((setup, replace(online, offline=share)) for share in SHARES[:-1]),
+            (setup, METHODS["R-tree offline"]),
+        ]
+        for name, online in READINGS.items()
+    }
+    return sweep(cases, SHARES, seed, progress)
 
 
 def _savings(outcome: Outcome, reading: str) -> Series:
-    return Series(list(SHARES), [_saved(outcome, reading, part) for part in SHARES])
+    y = outcome.y(reading)
+    return Series(SHARES, [1 - one / y[0] for one in y])
 
 
-def _saving(part: float) -> tuple[Reading, ...]:
-    return readings(READINGS, lambda outcome, name: [_saved(outcome, name, part)])
+def _saving(share: float) -> dict[str, Measure]:
+    return readings(READINGS, lambda outcome, name: _savings(outcome, name).at(share))
 
 
-def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
+def draw(canvas: Canvas) -> None:
     left, right = canvas.panels(2)
-    left.labels("Saved beside online alone", "share partitioned offline", "hit ratio saved")
+    left.labels("Saved compared with online alone", "share partitioned offline", "hit ratio saved")
     right.labels("How uneven the loads are", "share partitioned offline", "largest load ÷ average")
     for colour, name in enumerate(READINGS):
         left.derived(name, partial(_savings, reading=name), colour=colour)
         right.curve(f"load of {name}", name)
-    for part, saved in PUBLISHED.items():
-        left.published(f"{saved:.0%} at {part:.0%}", x=part, y=saved)
+    for share, saved in PUBLISHED.items():
+        left.stars(f"published: {saved:.0%} at {share:.0%}", [share], [saved])
 
 
 EXPERIMENT = Experiment(
     name="offline-share",
-    line="30/50/100 % offline",
-    title="A share of the subscriptions partitioned offline",
-    question=(
-        "How much less is sent, beside online alone, when part of the subscriptions is partitioned offline "
-        "first?"
-    ),
-    setting="The setting of Figure 3 with 10 servers.",
+    text=__doc__,
     sizes={
-        "tiny": NetworkSizes(servers=3, per_server=60, events=200),
-        "quick": NetworkSizes(servers=10, per_server=1000, events=2000),
-        "full": NetworkSizes(servers=10, per_server=5000, events=4000),
+        "tiny": {"servers": 3, "per_server": 60, "events": 200},
+        "quick": {"servers": 10, "per_server": 1000, "events": 2000},
+        "full": {"servers": 10, "per_server": 5000, "events": 4000},
     },
     run=run,
     draw=draw,
     claims=(
         *(
             Claim(
-                text=f"With {part:.0%} of them offline the hit ratio is {saved:.0%} lower than online.",
-                paper=Number(saved, "it is lower", lambda ours: ours > 0),
-                readings=_saving(part),
+                f"With {share:.0%} of them offline the hit ratio is {saved:.0%} lower than online.",
+                _saving(share),
+                paper=saved,
+                partly=lambda ours: ours > 0,
                 show="{:.0%}",
-                why=(
-                    "All three are relative to online from nothing, whose hit ratio depends on start and "
-                    "ties (see Figure 3) more than on anything else."
-                ),
+                why="All three are relative to online placement from an empty network, whose hit ratio "
+                "depends mostly on start and tie rule (see Figure 3).",
             )
-            for part, saved in PUBLISHED.items()
+            for share, saved in PUBLISHED.items()
         ),
         Claim(
-            text="The more is partitioned offline, the lower the hit ratio.",
-            readings=readings(READINGS, lambda o, name: share(*falls(o.series[name].y))),
-            why=(
-                "Online from nothing leaves servers nearly empty, which the hit ratio rewards; a first tenth "
-                "that is spread evenly takes that away before it gives anything."
-            ),
+            "The more is partitioned offline, the lower the hit ratio.",
+            readings(READINGS, lambda o, name: falls(o.y(name))),
+            why="Online placement from an empty network leaves servers nearly empty, which the hit ratio "
+            "rewards. A first tenth that is spread evenly removes that advantage before it adds its own.",
         ),
     ),
 )

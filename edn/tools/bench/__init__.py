@@ -1,7 +1,7 @@
-"""Benchmarks of single parts, each a module and a command of its own, and the seeded workloads they share.
+"""Benchmarks, each a module and a command of its own, and the seeded workloads they share.
 
-A benchmark has `run`, which measures and returns what it found, and `show`, which prints that by the means of
-`report` (`histogram` for what was taken often); `draw` if it can be plotted, `right` if it can be wrong.
-`command` declares the commands of `edn bench`. Nothing outside this package imports it but tests and, for
-workloads, networks and single benchmarks, `evaluation` and `load`.
+A benchmark has `run`, which measures and returns results, and `show`, which prints them with `report`
+(`histogram` for distributions); `draw` if it can be plotted; `right` if it checks its results. `command`
+declares the commands of `edn bench`. Besides tests, only `evaluation` and `load` import this package, for
+workloads, networks and single benchmarks.
 """

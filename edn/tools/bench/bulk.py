@@ -1,8 +1,8 @@
-"""Many subscriptions into a network and out of it, twice: what comes out must be what went in.
+"""Import and export of many subscriptions through two networks; the exports must equal the import.
 
-They are imported as JSON lines into one network and exported, as JSON lines and as Parquet; the Parquet file
-is imported into another one, and exported again. The exports are compared line by line, but for what a
-network adds by itself: the server, and when it was made.
+Subscriptions are imported as JSON lines into one network and exported as JSON lines and as Parquet; the
+Parquet file is imported into another network and exported again. The exports are compared line by line,
+except for server and creation time, which a network adds.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from edn.tools.bench.workloads import uniform_rectangles
 TOPIC = "bulk"
 DIMENSIONS = 4
 STEP = 10_000
-#: what a subscriber said, and a network must not change
-_SAID = ("id", "topic", "filter", "sink", "owner", "state", "expires")
+#: fields of the subscriber, which a network must not change
+_FIELDS = ("id", "topic", "filter", "sink", "owner", "state", "expires")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def right(outcome: Bulk) -> bool:
 
 
 def _rate(bulk: Bulk, seconds: float) -> str:
-    return f"{seconds:,.1f} s, {bulk.subscriptions / seconds:,.0f} a second"
+    return f"{seconds:,.1f} s, {bulk.subscriptions / seconds:,.0f} per second"
 
 
 show = facts(
@@ -104,7 +104,7 @@ def _draw(path: Path, count: int, seed: int) -> None:
 
 @contextmanager
 def _network(servers: int) -> Iterator[str]:
-    """A network with the topic; yields its URL."""
+    """Runs a network with the topic; yields its URL."""
     with network(servers) as running:
         with Client(running.url) as client:
             client.create_topic(TOPIC, dict.fromkeys(names_of(DIMENSIONS), "number"))
@@ -119,23 +119,22 @@ def _timed(progress: Progress, what: str, *arguments: str) -> float:
 
 
 def _differing(one: Path, other: Path) -> int:
-    """Lines that are in one of the files only, or more often than in the other."""
-    counted = Counter(_told(one))
-    counted.subtract(_told(other))
+    """Counts lines that are in only one of the files, or more often there."""
+    counted = Counter(_normalised(one))
+    counted.subtract(_normalised(other))
     return sum(abs(left) for left in counted.values())
 
 
-def _told(path: Path) -> Iterator[bytes]:
-    """Each line as what a subscriber said: no server, no times of this network, nothing that was left out."""
+def _normalised(path: Path) -> Iterator[bytes]:
+    """Yields each line with the fields of the subscriber only, and without nulls."""
     with path.open("rb") as file:
         for line in file:
             found = msgspec.json.decode(line)
-            said = {name: _given(found.get(name)) for name in _SAID}
-            yield msgspec.json.encode(said, order="sorted")
+            fields = {name: _without_nulls(found.get(name)) for name in _FIELDS}
+            yield msgspec.json.encode(fields, order="sorted")
 
 
-def _given(value: Any) -> Any:
-    """Null is what was not given."""
+def _without_nulls(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    return {name: _given(one) for name, one in value.items() if one is not None}
+    return {name: _without_nulls(one) for name, one in value.items() if one is not None}

@@ -1,10 +1,10 @@
-"""The sustainable rate of a running network at each precision, beside what the throughput model predicts.
+"""The sustainable rate of a running network at each precision, compared with the throughput model.
 
-The link is capped so that the model's TP_D and TP_OL cross in the middle, unless a width is given: the
-published Figure 12, from our own system. Precisions are measured in several rounds, each of which takes all
-of them in turn, so that whatever slows the machine for a while slows all; medians count. The model's
-parameters are those that the dispatcher measured of itself meanwhile; its prediction for a round is scaled
-by the part of a core that the dispatcher got in it, which is the machine's business and not the model's.
+Unless a width is given, the link is capped so that the model's TP_D and TP_OL cross in the middle: the
+published Figure 12 from our own system. Precisions are measured in several rounds of all of them, so a slow
+moment of the machine slows all; medians count. The model's parameters are those that the dispatcher measures
+of itself meanwhile. The prediction for a round is scaled by the share of a core that the dispatcher got in
+it, which the machine decides and not the model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Row(msgspec.Struct, frozen=True):
     """One precision."""
 
     precision: float
-    #: events a second, the median and all rounds
+    #: events per second, the median and all rounds
     measured: float
     rounds: list[float]
     predicted: float
@@ -46,14 +46,14 @@ class Capacity(msgspec.Struct, frozen=True):
     rows: list[Row]
 
 
-def crossing(curve: list[dict[str, Any]], parameters: dict[str, Any], precision: float) -> float:
-    """Bytes a second at which link and dispatcher carry the same at a precision."""
-    [at] = [point for point in curve if point["precision"] == precision]
+def crossing(survey: dict[str, Any], precision: float) -> float:
+    """Returns the bytes per second at which link and dispatcher carry the same at a precision."""
+    at, parameters = _point(survey, precision), survey["parameters"]
     return float(at["dispatcher"] * at["hit_ratio"] * parameters["message_bytes"] * parameters["servers"])
 
 
 def parameters_under_load(network: Saturated, seconds: float) -> dict[str, Any]:
-    """The dispatcher's own survey, after it has seen some intervals of saturation at a middling precision."""
+    """Returns the dispatcher's survey after some intervals of saturation at precision 0.5."""
     network.at(0.5, settle=1.0, seconds=seconds)
     return network.survey()
 
@@ -94,82 +94,67 @@ def run(
     seed: int,
     progress: Progress,
 ) -> Capacity:
-    """`seconds`: of each measurement, `rounds` of all precisions; the network's size is a `Size`."""
+    """`seconds`: of each measurement; `rounds`: of all precisions."""
     size = Size(servers=servers, subscriptions=subscriptions, router=router, interval=interval)
     workload = uniform(size.dimensions)
     with saturated(size, workload, seed=seed, progress=progress) as network:
         progress.say("measuring the model's parameters")
-        told = parameters_under_load(network, 2.5 * size.interval)
-        width = bytes_per_second or crossing(told["curve"], told["parameters"], 0.5)
+        width = bytes_per_second or crossing(parameters_under_load(network, 2.5 * size.interval), 0.5)
         network.link(width)
-        told = parameters_under_load(network, 2.5 * size.interval)
+        early = parameters_under_load(network, 2.5 * size.interval)
         seen = network.sweep(rounds, seconds, progress)
-        later = network.survey()
+        late = network.survey()
     return Capacity(
         bytes_per_second=width,
-        parameters=told["parameters"],
-        rows=[_row(_mean(told, later, at), told["parameters"]["core"], seen[at]) for at in GRID],
+        parameters=early["parameters"],
+        rows=[_row(at, early, late, seen[at]) for at in GRID],
     )
 
 
-def _mean(early: dict[str, Any], late: dict[str, Any], precision: float) -> dict[str, Any]:
-    """The model at one precision from the surveys before and after the rounds; their means."""
-    [one], [other] = (
-        [point for point in told["curve"] if point["precision"] == precision] for told in (early, late)
-    )
-    scale = early["parameters"]["core"] / late["parameters"]["core"]
+def _point(survey: dict[str, Any], precision: float) -> dict[str, Any]:
+    """Returns one precision of the model's curve."""
+    [point] = [point for point in survey["curve"] if point["precision"] == precision]
+    return dict(point)
 
-    def middle(name: str, factor: float = 1.0) -> float | None:
+
+def _row(precision: float, early: dict[str, Any], late: dict[str, Any], seen: list[Passed]) -> Row:
+    """Combines the measurements with the mean of the surveys before and after the rounds."""
+    one, other = _point(early, precision), _point(late, precision)
+    got = median(passed.core for passed in seen if passed.core is not None)
+
+    def middle(name: str, early_factor: float = 1.0, late_factor: float = 1.0) -> float | None:
         if one[name] is None or other[name] is None:
             return None
-        return (float(one[name]) + factor * float(other[name])) / 2
+        return (early_factor * float(one[name]) + late_factor * float(other[name])) / 2
 
-    return {
-        **one,
-        "dispatcher": middle("dispatcher", scale),
-        "outgoing": middle("outgoing"),
-        "servers": middle("servers"),
-    }
-
-
-def _row(point: dict[str, Any], core: float, seen: list[Passed]) -> Row:
-    """`core` is what the prediction of TP_D was made with."""
-    got = median(one.core for one in seen if one.core is not None)
-    parts = {
-        "TP_D": None if point["dispatcher"] is None else point["dispatcher"] * got / core,
-        "TP_OL": point["outgoing"],
-        "TP_S": point["servers"],
-    }
+    # Both predictions are scaled from the share of a core in their survey to that in the rounds.
+    scales = [got / survey["parameters"]["core"] for survey in (early, late)]
+    parts = {"TP_D": middle("dispatcher", *scales), "TP_OL": middle("outgoing"), "TP_S": middle("servers")}
     bounds = {name: value for name, value in parts.items() if value is not None}
     bottleneck = min(bounds, key=lambda name: bounds[name])
     return Row(
-        precision=point["precision"],
-        measured=median(one.throughput for one in seen),
-        rounds=[one.throughput for one in seen],
+        precision=precision,
+        measured=median(passed.throughput for passed in seen),
+        rounds=[passed.throughput for passed in seen],
         predicted=bounds[bottleneck],
         dispatcher=parts["TP_D"],
         outgoing=parts["TP_OL"],
         servers=parts["TP_S"],
         bottleneck=bottleneck,
-        hit_ratio=median(one.hit_ratio for one in seen),
+        hit_ratio=median(passed.hit_ratio for passed in seen),
         core=got,
     )
 
 
 def draw(result: Capacity, path: Path) -> None:
-    """Measured and predicted throughput by precision: the published Figure 12."""
+    """Draws measured and predicted throughput by precision: the published Figure 12."""
     at = [row.precision for row in result.rows]
     highest = max(max(row.measured, row.predicted) for row in result.rows)
     figure, axis = new_axes(1, 1, 8, 5)
     axis.plot(at, [row.measured for row in result.rows], "o-", label="measured")
-    for name, parts in (
-        ("TP_D", [row.dispatcher for row in result.rows]),
-        ("TP_OL", [row.outgoing for row in result.rows]),
-    ):
+    for name, field in (("TP_D", "dispatcher"), ("TP_OL", "outgoing")):
+        parts = [getattr(row, field) for row in result.rows]
         axis.plot(at, [float("nan") if part is None else part for part in parts], "--", label=name)
-    axis.set_ylim(0, 1.6 * highest)
-    axis.set_xlabel("precision")
-    axis.set_ylabel("events/s")
+    axis.set(ylim=(0, 1.6 * highest), xlabel="precision", ylabel="events/s", title=_title(result))
     axis.legend()
-    axis.set_title(_title(result))
     save(figure, path)

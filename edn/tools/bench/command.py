@@ -1,31 +1,33 @@
-"""`edn bench`: a command for each benchmark, declared by its flags.
+"""`edn bench`: one command per benchmark, declared by its flags.
 
-The function of a command says which flags there are and what they mean; they are handed by name to `run` of
-the module that is called like the command. So nothing that is slow to import is loaded before it is needed.
+The function of a command declares the flags. They are passed by name to `run` of the module with the same
+name, so slow imports happen only when a benchmark runs. `run` may be a coroutine function.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, iscoroutine, signature
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(help="Measure single parts against their peers.", no_args_is_help=True)
+app = typer.Typer(help="Measure single parts and compare them with others.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Tiny sizes: shows that it runs, measures nothing.")]
-Seed = Annotated[int, typer.Option("--seed", help="What the workload is drawn from.")]
-Repeats = Annotated[int, typer.Option("--repeats", min=5, help="Interleaved repeats; their median counts.")]
-Servers = Annotated[int, typer.Option("--servers", min=1)]
-PerServer = Annotated[int, typer.Option("--subscriptions", min=1, help="Per server.")]
-Dimensions = Annotated[int, typer.Option("--dimensions", min=1)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Tiny sizes: check that the benchmark runs.")]
+Seed = Annotated[int, typer.Option(help="Seed of the workload.")]
+Repeats = Annotated[int, typer.Option(min=5, help="Interleaved repeats; the median counts.")]
+Servers = Annotated[int, typer.Option(min=1)]
+PerServer = Annotated[int, typer.Option(min=1, help="Per server.")]
+Dimensions = Annotated[int, typer.Option(min=1)]
+Plot = Annotated[Path | None, typer.Option(help="Draw the result into this PNG file.")]
 
-#: what a command's function says: what `run` gets instead of flags, or None for all of them as they are
+#: result of a command's function: arguments of `run` that replace flags, or None
 Instead = Mapping[str, object] | None
 Declared = Callable[..., Instead]
 
@@ -33,10 +35,10 @@ Declared = Callable[..., Instead]
 def _benchmark(
     *, module: str | None = None, quick: Mapping[str, object] | None = None, seeded: bool = True
 ) -> Callable[[Declared], Declared]:
-    """Make a command of a function, with `--json`, `--quick` and, unless nothing is drawn, `--seed`.
+    """Registers a function as a command with `--json`, `--quick` and, if `seeded`, `--seed`.
 
-    `module` is where the benchmark is, if not in this package under the command's name. `quick` is what
-    `--quick` makes of the flags, and of what `run` takes beyond them; without it `run` takes `quick` itself.
+    `module`: the benchmark, if it is not the module of this package with the command's name. `quick`:
+    arguments of `run` that `--quick` replaces; without it `run` has a parameter `quick`.
     """
 
     def register(declared: Declared) -> Declared:
@@ -50,17 +52,19 @@ def _benchmark(
             flags |= declared(**own) or {}
             plot = flags.pop("plot", None)
             if plot is not None and find_spec("matplotlib") is None:  # before minutes are spent
-                raise typer.BadParameter('matplotlib is not installed; `pip install "edn[bench]"` brings it')
+                raise typer.BadParameter('matplotlib is not installed; run `pip install "edn[bench]"`')
             if quick is None:
                 flags["quick"] = quickly
             elif quickly:
                 flags |= quick
             with Progress() as progress:
                 result = benchmark.run(**flags, progress=progress)
+                if iscoroutine(result):
+                    result = asyncio.run(result)
             if plot is not None:
                 benchmark.draw(result, plot)
             benchmark.show(result, as_json=as_json)
-            # One that can be wrong, and not only slow, says whether it was right.
+            # A benchmark that checks its results defines `right`.
             if hasattr(benchmark, "right") and not benchmark.right(result):
                 raise typer.Exit(1)
 
@@ -80,204 +84,194 @@ def _benchmark(
 
 @_benchmark()
 def kernels(repeats: Repeats = 5) -> None:
-    """Matching and routing beside R-trees, SQLite and numpy: same data, same events, one thread, one run."""
+    """Compare matching and routing with R-trees, SQLite and numpy: same data and events, one thread."""
 
 
 @_benchmark()
-def scaling(
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw the result into this PNG file.")] = None,
-) -> None:
-    """How matching grows with subscriptions (1,000 to 1,000,000), with dimensions, and with their kind."""
+def scaling(plot: Plot = None) -> None:
+    """Measure matching by number (1,000 to 1,000,000), dimensions and kind of subscriptions."""
 
 
 @_benchmark()
 def million() -> None:
-    """One index of a million subscriptions: loading, memory, matching, changes, pauses while it merges."""
+    """Measure an index of a million subscriptions: loading, memory, matching, changes, pauses."""
 
 
 @_benchmark(quick={"servers": 2, "subscriptions": 20, "events": 3000, "repeats": 1})
 def publish(
-    dimensions: Annotated[
-        list[int] | None, typer.Option("--dimensions", help="Attributes; may be repeated.")
-    ] = None,
+    dimensions: Annotated[list[int] | None, typer.Option(help="Attributes; may be repeated.")] = None,
     servers: Servers = 10,
     subscriptions: PerServer = 10_000,
-    events: Annotated[int, typer.Option("--events", min=100, help="Per round.")] = 60_000,
-    repeats: Annotated[int, typer.Option("--repeats", min=1)] = 5,
+    events: Annotated[int, typer.Option(min=100, help="Per round.")] = 60_000,
+    repeats: Annotated[int, typer.Option(min=1)] = 5,
 ) -> None:
-    """A whole network, from publishing to the committed outbox, beside a bare app that only decodes."""
+    """Compare a network, from publishing to the committed outbox, with a bare app that only decodes."""
 
 
 @_benchmark(
-    module="evaluation.placement",
+    module="evaluation.live_placement",
     quick={"servers": 2, "subscriptions": 400, "events": 300, "default": ["rtree"]},
 )
 def placement(
-    policy: Annotated[
-        list[str] | None, typer.Option("--policy", help="May be repeated; all by default.")
-    ] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="May be repeated; all by default.")] = None,
     servers: Servers = 10,
-    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1, help="In all.")] = 100_000,
+    subscriptions: Annotated[int, typer.Option(min=1, help="In all.")] = 100_000,
     dimensions: Dimensions = 4,
-    events: Annotated[int, typer.Option("--events", min=1)] = 4000,
-    load_factor: Annotated[float, typer.Option("--load-factor", min=1)] = 1.5,
+    events: Annotated[int, typer.Option(min=1)] = 4000,
+    load_factor: Annotated[float, typer.Option(min=1)] = 1.5,
 ) -> None:
-    """Online placement through a running network by each policy, beside the same policy in memory."""
+    """Compare online placement in a running network with the same policy in memory."""
 
 
 @_benchmark(seeded=False)
 def cuts(
-    seeds: Annotated[
-        str, typer.Option("--seeds", help="What the workloads are drawn from, each number anew: 1,2,3,4,5.")
-    ] = "1",
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas: 1,2,3,4,5.")] = "1",
 ) -> Instead:
-    """How many events every way to cut a summary lets through, and summaries of a few attributes."""
+    """Measure the hit ratio of every way to cut a summary, and of summaries of a few attributes."""
     try:
         return {"seeds": [int(seed) for seed in seeds.split(",")]}
     except ValueError:
-        raise typer.BadParameter(f"{seeds!r} is no list of numbers like 1,2,3") from None
+        raise typer.BadParameter(f"--seeds must be integers separated by commas, got {seeds!r}") from None
 
 
 @_benchmark(quick={"servers": 1, "seconds": 3, "probe_seconds": 2})
 def overload(
     servers: Servers = 3,
-    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Of overload.")] = 120,
+    seconds: Annotated[float, typer.Option(min=1, help="Of overload.")] = 120,
 ) -> None:
-    """Twice the measured capacity for two minutes: what is answered, what arrives, what memory is used."""
+    """Offer twice the measured capacity: count answers and arrivals, measure memory."""
 
 
 @_benchmark(seeded=False, quick={"clients": 50, "pairs": 1, "requests": 200})
 def slowclients(
-    clients: Annotated[int, typer.Option("--clients", min=1)] = 1000,
-    pairs: Annotated[int, typer.Option("--pairs", min=1)] = 5,
-    requests: Annotated[int, typer.Option("--requests", min=100, help="In each round.")] = 1500,
-    rate: Annotated[float, typer.Option("--rate", help="Requests a second of the publisher.")] = 200,
+    clients: Annotated[int, typer.Option(min=1)] = 1000,
+    pairs: Annotated[int, typer.Option(min=1)] = 5,
+    requests: Annotated[int, typer.Option(min=100, help="In each round.")] = 1500,
+    rate: Annotated[float, typer.Option(help="Requests per second of the publisher.")] = 200,
 ) -> None:
-    """Clients that send a byte a second: what they do to the 99th percentile of an ordinary publisher."""
+    """Measure a publisher's 99th percentile beside clients that send one byte per second."""
 
 
 @_benchmark(quick={"servers": 1, "retained": 2000, "pairs": 1, "seconds": 0.5, "subscriptions": 2})
 def replay(
     servers: Servers = 3,
-    retained: Annotated[int, typer.Option("--retained", min=1000, help="Events that are kept.")] = 100_000,
-    pairs: Annotated[int, typer.Option("--pairs", min=1, help="Of live throughput, alone and beside.")] = 5,
+    retained: Annotated[int, typer.Option(min=1000, help="Retained events.")] = 100_000,
+    pairs: Annotated[int, typer.Option(min=1, help="Rounds without and with replays.")] = 5,
 ) -> None:
-    """New subscriptions among many retained events: how soon they hear of them, and what others notice."""
+    """Measure the replay of retained events to new subscriptions, and its effect on publishers."""
 
 
 @_benchmark(quick={"subscriptions": 2000, "events": 400})
 def hosting(
-    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1)] = 1_000_000,
+    subscriptions: Annotated[int, typer.Option(min=1)] = 1_000_000,
     dimensions: Dimensions = 4,
 ) -> None:
-    """One server process with a million subscriptions: storing, memory, matching, restarting."""
+    """Measure one server with a million subscriptions: storing, memory, matching, restart."""
 
 
 @_benchmark(quick={"servers": 1, "subscriptions": 60, "interval": 0.2, "seconds": 0.3, "rounds": 1})
 def capacity(
     servers: Servers = 3,
     subscriptions: PerServer = 3000,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="Of each measurement.")] = 6.5,
-    rounds: Annotated[int, typer.Option("--rounds", min=1)] = 3,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Of each measurement.")] = 6.5,
+    rounds: Annotated[int, typer.Option(min=1)] = 3,
     bytes_per_second: Annotated[
         float | None,
-        typer.Option("--bytes-per-second", min=1000, help="Of the link; by default routing's match."),
+        typer.Option(min=1000, help="Of the link; by default as fast as routing."),
     ] = None,
-    router: Annotated[str, typer.Option("--router", help="bitmap or rtree.")] = "rtree",
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw the curve into this PNG file.")] = None,
+    router: Annotated[str, typer.Option(help="bitmap or rtree.")] = "rtree",
+    plot: Plot = None,
 ) -> None:
-    """The sustainable rate of a running network at each precision, beside the throughput model's."""
+    """Compare the sustainable rate of a network at each precision with the throughput model."""
 
 
 @_benchmark(
     quick={"servers": 1, "subscriptions": 60, "interval": 0.2, "seconds": 0.3, "rounds": 1, "adapting": 1.0}
 )
 def selftune(
-    mode: Annotated[str, typer.Option("--mode", help="model or paper.")] = "model",
+    mode: Annotated[str, typer.Option(help="model or paper.")] = "model",
     servers: Servers = 3,
     subscriptions: PerServer = 3000,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="Of each measurement.")] = 3.0,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of all fixed precisions.")] = 1,
-    adapting: Annotated[
-        float, typer.Option("--adapting", min=1, help="Seconds that tuning may take.")
-    ] = 36.0,
-    wider: Annotated[float, typer.Option("--wider", help="The link's change, times its width.")] = 2.5,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw the run into this PNG file.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Of each measurement.")] = 3.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Of all fixed precisions.")] = 1,
+    adapting: Annotated[float, typer.Option(min=1, help="Seconds for the tuner to adapt.")] = 36.0,
+    wider: Annotated[float, typer.Option(help="Factor by which the link is widened.")] = 2.5,
+    plot: Plot = None,
 ) -> None:
-    """Self-tuning of a running network beside every fixed precision, through changes of events and link."""
+    """Compare self-tuning with every fixed precision while events and link change."""
 
 
 @_benchmark(quick={"letters": 2000, "calls": 5})
 def deadletters(
-    letters: Annotated[int, typer.Option("--letters", min=1000)] = 1_000_000,
+    letters: Annotated[int, typer.Option(min=1000)] = 1_000_000,
 ) -> None:
-    """A million dead letters in one server: pages, single letters, resending, through the dispatcher."""
+    """Measure listing, reading and requeueing among a million dead letters."""
 
 
 @_benchmark(seeded=False, quick={"addresses": 5, "events": 5, "rate": 20.0, "pairs": 1})
 def isolation(
-    addresses: Annotated[int, typer.Option("--addresses", min=1)] = 50,
-    events: Annotated[int, typer.Option("--events", min=1, help="Per round.")] = 40,
-    rate: Annotated[float, typer.Option("--rate", min=0.1, help="Events a second.")] = 4.0,
-    pairs: Annotated[int, typer.Option("--pairs", min=1, help="Of rounds.")] = 5,
+    addresses: Annotated[int, typer.Option(min=1)] = 50,
+    events: Annotated[int, typer.Option(min=1, help="Per round.")] = 40,
+    rate: Annotated[float, typer.Option(min=0.1, help="Events per second.")] = 4.0,
+    pairs: Annotated[int, typer.Option(min=1, help="Of rounds.")] = 5,
 ) -> None:
-    """Delivery to fifty addresses, alone and beside one that never answers and one that takes ten seconds."""
+    """Measure delivery to fifty addresses without and with two that hang."""
 
 
 @_benchmark(seeded=False)
 def noisy(
     case: Annotated[
         list[str] | None,
-        typer.Option("--case", help="hanging, unresolved, contains, xpath or topics; again for each."),
+        typer.Option(help="hanging, unresolved, contains, xpath or topics; may be repeated."),
     ] = None,
-    events: Annotated[int, typer.Option("--events", min=1, help="Of the quiet tenant, per round.")] = 40,
-    rate: Annotated[float, typer.Option("--rate", min=0.1, help="Of these a second.")] = 4.0,
-    pairs: Annotated[int, typer.Option("--pairs", min=1, help="Of rounds.")] = 5,
+    events: Annotated[int, typer.Option(min=1, help="Of the quiet tenant, per round.")] = 40,
+    rate: Annotated[float, typer.Option(min=0.1, help="Events per second of the quiet tenant.")] = 4.0,
+    pairs: Annotated[int, typer.Option(min=1, help="Of rounds.")] = 5,
 ) -> None:
-    """A quiet tenant alone and beside noise: addresses that hang, silent DNS, costly filters and topics."""
+    """Measure a quiet tenant beside a noisy one: hanging addresses, silent DNS, expensive filters, topics."""
 
 
 @_benchmark(seeded=False, quick={"cycles": 2, "per_cycle": 2, "topics": 20, "subtrees": 1, "settled": 1.0})
 def topics(
-    cycles: Annotated[int, typer.Option("--cycles", min=1)] = 20,
-    per_cycle: Annotated[int, typer.Option("--per-cycle", min=1, help="Topics of one cycle.")] = 15,
-    topics: Annotated[int, typer.Option("--topics", min=1, help="Of the subtree.")] = 1500,
-    attributes: Annotated[int, typer.Option("--attributes", min=8, max=256)] = 256,
-    subtrees: Annotated[int, typer.Option("--subtrees", min=1, help="Subscriptions to it.")] = 10,
+    cycles: Annotated[int, typer.Option(min=1)] = 20,
+    per_cycle: Annotated[int, typer.Option(min=1, help="Topics of one cycle.")] = 15,
+    topics: Annotated[int, typer.Option(min=1, help="Topics of the subtree.")] = 1500,
+    attributes: Annotated[int, typer.Option(min=8, max=256)] = 256,
+    subtrees: Annotated[int, typer.Option(min=1, help="Subscriptions to the subtree.")] = 10,
 ) -> None:
-    """Wide topics that come and go, and subscriptions to all of them: memory, and others' calls meanwhile."""
+    """Create and delete wide topics: measure memory and the calls of other tenants."""
 
 
 @_benchmark(quick={"servers": 2, "subscriptions": 50, "seconds": 2.0})
 def moving(
-    servers: Annotated[int, typer.Option("--servers", min=2)] = 10,
+    servers: Annotated[int, typer.Option(min=2)] = 10,
     subscriptions: PerServer = 2000,
     dimensions: Dimensions = 4,
-    rate: Annotated[float, typer.Option("--rate", min=1, help="Moves a second.")] = 300.0,
-    events: Annotated[float, typer.Option("--events", min=0.1, help="Events a second.")] = 10.0,
-    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Before, and after.")] = 40.0,
+    rate: Annotated[float, typer.Option(min=1, help="Migrations per second.")] = 300.0,
+    events: Annotated[float, typer.Option(min=0.1, help="Events per second.")] = 10.0,
+    seconds: Annotated[float, typer.Option(min=1, help="Of the phases before and after.")] = 40.0,
 ) -> None:
-    """A plan applied under traffic: the time of publishing meanwhile, the hit ratio before and after."""
+    """Apply a plan under traffic: measure publishing meanwhile, and the hit ratio before and after."""
 
 
 @_benchmark(quick={"servers": 1, "subscriptions": 50, "rate": 1000.0, "rounds": 1, "seconds": 1.0})
 def dashboard(
-    dashboards: Annotated[int, typer.Option("--dashboards", min=1)] = 3,
+    dashboards: Annotated[int, typer.Option(min=1)] = 3,
     servers: Servers = 3,
     subscriptions: PerServer = 200,
-    rate: Annotated[float, typer.Option("--rate", min=100, help="Events a second.")] = 20_000.0,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of all views, in turn.")] = 7,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="Of each turn.")] = 4.0,
+    rate: Annotated[float, typer.Option(min=100, help="Events per second.")] = 20_000.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of all views.")] = 7,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Per view and round.")] = 4.0,
 ) -> None:
-    """What open dashboards cost the dispatcher under load: its CPU time an event, without and with them."""
+    """Measure the dispatcher's CPU time per event without and with open dashboards."""
 
 
 @_benchmark(quick={"servers": 2, "subscriptions": 2000})
 def bulk(
     servers: Servers = 4,
-    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1)] = 1_000_000,
+    subscriptions: Annotated[int, typer.Option(min=1)] = 1_000_000,
 ) -> None:
-    """Subscriptions imported, exported, imported into another network and exported again: equal, how fast."""
+    """Import and export subscriptions through two networks: measure speed, compare the results."""
 
 
 @_benchmark(

@@ -1,12 +1,12 @@
-"""How much a cut lets through: hit ratios of all ways to cut, over precisions, workloads and placements.
+"""Hit ratios of all ways to cut a summary, over precisions, workloads and placements.
 
-The hit ratio is events forwarded ÷ (events published × servers): the lower the better, and no cut is better
-than the precise summary. Ten servers share the subscriptions, either at random or *clustered*: neighbours
-in one hierarchy over all of them share a server, as a good placement would have it. All ways are asked
-about the same events; `weighted` has seen others of the same distribution.
+The hit ratio is events forwarded ÷ (events published × servers): lower is better, and no cut is better than
+the precise summary. Ten servers share the subscriptions, at random or *clustered*: neighbours in one
+hierarchy over all of them share a server, as with a good placement. All ways route the same events;
+`weighted` has seen other events of the same distribution.
 
-Several seeds draw everything anew. A cell is the mean over them, with its standard deviation; ways are
-compared seed by seed, because what one draw makes hard is hard for all of them.
+Several seeds draw everything again. A cell is the mean over them, with its standard deviation; ways are
+compared seed by seed, because a draw that is hard is hard for all of them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from edn.tools.bench.report import Cell, Cells, Progress, print_rows
 from edn.tools.bench.workloads import Workload, crowd, market, uniform, zipf, zipf_both
 from edn.tools.console import show_json
 
-#: How it was first published: a tree split from the top and cut at a depth. It is silent on what a volume is
-#: where attributes have no common scale, so there are three of it, by the share of events that its measure
-#: expects anywhere: plain volumes, our own measure, and borders alone
+#: the published way: a tree split from the top and cut at a depth. It does not define the volume where
+#: attributes have no common scale, so there are three variants, by the share of events that the measure
+#: expects anywhere: plain volumes, our own measure, borders alone
 PUBLISHED = {"split level, plain": 1.0, "split level": EVEN_SHARE, "split level, borders": 0.0}
-#: `level` cuts our own hierarchy at a depth, `waste` and `weighted` in its own order, `bloom` by waste and
-#: with masks for equality
+#: `level` cuts our own hierarchy at a depth, `waste` and `weighted` in its own order, `bloom` by waste with
+#: masks for equality
 WAYS = (*PUBLISHED, "level", "waste", "weighted", "bloom")
 PRECISIONS = (0.1, 0.25, 0.5, 1.0)
 PLACES: Cells = (("workload", "{r.workload}"), ("placement", "{r.placement}"))
@@ -52,65 +52,66 @@ COMPARISON_COLUMNS: Cells = (
 )
 
 SERVERS = 10
-#: of each server
+#: per server
 SUBSCRIPTIONS = 10_000
 EVENTS = 5_000
-#: events that a weighted cut has seen: as many as a routing table remembers
+#: events that a weighted cut has seen: as many as a routing table keeps
 SEEN = 2048
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """One line of the table of summaries over a few attributes."""
+    """One row of the table of summaries over a few attributes."""
 
     workload: str
     placement: str
     attributes: int
-    #: maximal rectangles a server, on average
+    #: mean of maximal rectangles per server
     maximal: float
     hit_ratio: float
 
 
 class CutQuality(msgspec.Struct, frozen=True):
-    """One line of the table."""
+    """One row of the table."""
 
     workload: str
     placement: str
-    #: maximal rectangles a server, on average
+    #: mean of maximal rectangles per server
     maximal: float
     way: str
     #: by precision: the hit ratio of each seed
     hit_ratios: dict[float, list[float]]
 
     def at(self, precision: float) -> str:
-        """The mean over the seeds, and the spread where there are several."""
+        """Formats the mean over the seeds, and the deviation of several."""
         ratios = self.hit_ratios[precision]
         return f"{fmean(ratios):.4f}" + (f" ± {stdev(ratios):.4f}" if len(ratios) > 1 else "")
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """The default way beside the best of the level cuts, in one cell of the table."""
+    """The default way compared with the best of the level cuts, in one cell of the table."""
 
     workload: str
     placement: str
     precision: float
-    #: of the other ways the one with the lowest mean
+    #: the level cut with the lowest mean
     other: str
     others: list[float]
     ours: list[float]
 
     @property
     def differences(self) -> list[float]:
-        """Seed by seed; below zero the default lets fewer events through."""
+        """Per seed; below zero the default forwards fewer events."""
         return [mine - its for mine, its in zip(self.ours, self.others, strict=True)]
 
     @property
     def error(self) -> float:
         """Standard error of the mean difference."""
-        return _spread(self.differences) / math.sqrt(len(self.ours))
+        spread = stdev(self.differences) if len(self.ours) > 1 else 0.0
+        return spread / math.sqrt(len(self.ours))
 
     @property
     def verdict(self) -> str:
-        """A tie is a mean difference that two standard errors of it do not keep apart from zero."""
+        """A tie is a mean difference of at most two standard errors."""
         mean = fmean(self.differences)
         if abs(mean) <= 2 * self.error or not mean:
             return "tie"
@@ -123,10 +124,6 @@ class Comparison(msgspec.Struct, frozen=True):
             "error": self.error,
             "verdict": self.verdict,
         }
-
-
-def _spread(values: list[float]) -> float:
-    return stdev(values) if len(values) > 1 else 0.0
 
 
 def _ratio_column(precision: float) -> tuple[str, Cell]:
@@ -147,14 +144,14 @@ def workloads() -> list[Workload]:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A workload as it was drawn: what the servers hold, and what is asked."""
+    """Subscriptions and events drawn from a workload."""
 
     workload: Workload
     placement: str
     #: the maximal rectangles of each server
     parts: list[tuple[Floats, Floats]]
     points: Floats
-    #: events of the same distribution that came before
+    #: earlier events of the same distribution
     seen: Floats
 
 
@@ -175,7 +172,7 @@ def draw(
 
 
 def cut_quality(drawn: Drawn) -> list[CutQuality]:
-    """Hit ratios of every way to cut, at every precision."""
+    """Measures every way to cut, at every precision."""
     ours = [Summary.build(lo, hi) for lo, hi in drawn.parts]
     maximal = fmean(summary.count for summary in ours)
     rows = []
@@ -191,7 +188,7 @@ def cut_quality(drawn: Drawn) -> list[CutQuality]:
 
 
 def over_seeds(runs: list[list[CutQuality]]) -> list[CutQuality]:
-    """The tables of several seeds as one."""
+    """Merges the tables of several seeds."""
     return [
         CutQuality(
             rows[0].workload,
@@ -205,7 +202,7 @@ def over_seeds(runs: list[list[CutQuality]]) -> list[CutQuality]:
 
 
 def compare(rows: list[CutQuality]) -> list[Comparison]:
-    """The default way against the best of the cuts by level, cell by cell."""
+    """Compares the default way with the best of the cuts by level, cell by cell."""
     cells: dict[tuple[str, str], dict[str, CutQuality]] = {}
     for row in rows:
         cells.setdefault((row.workload, row.placement), {})[row.way] = row
@@ -220,7 +217,7 @@ def compare(rows: list[CutQuality]) -> list[Comparison]:
 
 
 def selection_quality(drawn: Drawn) -> list[Selection]:
-    """Precise summaries of the most selective attributes, from one of them to all."""
+    """Measures precise summaries of the most selective attributes, from one to all."""
     rows = []
     for attributes in range(1, drawn.workload.dimensions + 1):
         chosen = [select(lo, hi, most_selective(lo, hi, attributes)) for lo, hi in drawn.parts]
@@ -234,9 +231,9 @@ _PLACEMENT = {False: "random", True: "clustered"}
 
 
 def neighbourhood(lo: Floats, hi: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Rectangles in the order in which a walk through one hierarchy over all of them meets them."""
+    """Returns rectangles in the order of a walk through one hierarchy over all of them."""
     n = len(lo)
-    # By borders alone, whatever summaries do: another measure of theirs shall not change what they are given.
+    # By borders alone, so that the placement does not depend on the measure of the summaries.
     a, b = unit_rects(lo, hi, even=0.0)
     children = tree.grow_tree(a, b, 1024)
     order: list[int] = []
@@ -286,7 +283,7 @@ def show(tables: Tables, *, as_json: bool) -> None:
 
 
 def run(*, quick: bool, seeds: list[int], progress: Progress) -> Tables:
-    """All tables, over all workloads and placements; those of a few attributes for the first seed only."""
+    """Measures all workloads and placements; summaries of a few attributes for the first seed only."""
     servers, subscriptions, events = (3, 200, 200) if quick else (SERVERS, SUBSCRIPTIONS, EVENTS)
     cuts: list[CutQuality] = []
     selections: list[Selection] = []

@@ -1,8 +1,8 @@
-"""How long it takes to list, look at and send again dead letters when one server has a million of them.
+"""Listing, reading and requeueing dead letters when one server has a million of them.
 
-A network of one server runs; its letters are written into its database as it writes them itself, because to
-let a million notifications die would take days. Then everything is asked through the dispatcher: pages of a
-hundred from all over the list, of all letters and of one subscription among many, single letters, resending.
+The letters are written into the server's database in its own format, because a million failed notifications
+would take days. All requests go through the dispatcher: pages of a hundred from all over the list, of all
+letters and of one subscription, single letters, resending.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edn.tools.bench.report import Progress, rows
 
 SUBSCRIPTIONS = 100
 PAGE = 100
-#: microseconds: the first death; a day ago, so that no letter is too old to be kept
+#: microseconds: the time of the first letter; recent enough that none expires
 FIRST = int((time.time() - 86_400) * 1e6)
 
 
@@ -35,7 +35,7 @@ class Times:
     """Milliseconds of one kind of call."""
 
     call: str
-    #: of the server that was asked
+    #: of the server
     letters: int
     calls: int
     median: float
@@ -67,7 +67,7 @@ def run(*, letters: int, calls: int = 50, seed: int, progress: Progress) -> list
 
 
 def fill(database: Path, letters: int, progress: Progress) -> None:
-    """Letters as `edn_server.delivery.dead_letters` writes them, spread over the subscriptions."""
+    """Writes letters like `edn_server.delivery.dead_letters`, spread over the subscriptions."""
     with contextlib.closing(sqlite3.connect(database, isolation_level=None, timeout=60)) as db:
         db.execute("PRAGMA synchronous = OFF")
         db.executemany("INSERT INTO names VALUES (?, ?)", [(n + 1, f"s{n}") for n in range(SUBSCRIPTIONS)])
@@ -102,31 +102,28 @@ def _measure(http: httpx.Client, letters: int, calls: int, chance: Random) -> li
     def place() -> int:
         return chance.randrange(1, letters)
 
-    def listed(subscription: str | None, after: str) -> Callable[[], httpx.Response]:
-        query: dict[str, str | int] = {"limit": PAGE, "after": after}
-        if subscription is not None:
-            query["subscription"] = subscription
-        return lambda: http.get("/v1/dead-letters", params=query)
+    def page(subscription: str | None = None, **query: str) -> Callable[[], httpx.Response]:
+        named = {} if subscription is None else {"subscription": subscription}
+        return lambda: http.get("/v1/dead-letters", params={"limit": PAGE, **query, **named})
 
     def cursor(number: int) -> str:
         return f"{FIRST + number}-{number}"
 
-    first = [lambda: http.get("/v1/dead-letters", params={"limit": PAGE})] * calls
-    anywhere = [listed(None, f"{server}~{cursor(place())}") for _ in range(calls)]
-    one = [listed(f"s{chance.randrange(SUBSCRIPTIONS)}", cursor(place())) for _ in range(calls)]
-
     def letter(number: int, method: str, path: str = "") -> Callable[[], httpx.Response]:
         return lambda: http.request(method, f"/v1/dead-letters/{server}.{number}{path}")
 
-    single = [letter(place(), "GET") for _ in range(calls)]
-    again = [letter(number, "POST", "/resend") for number in chance.sample(range(1, letters + 1), calls)]
-    return [
-        _timed("the first page", letters, first),
-        _timed("a page anywhere", letters, anywhere),
-        _timed("a page of a subscription", letters, one),
-        _timed("one letter", letters, single),
-        _timed("resend one", letters, again),
-    ]
+    kinds = {
+        "the first page": [page()] * calls,
+        "a page anywhere": [page(after=f"{server}~{cursor(place())}") for _ in range(calls)],
+        "a page of a subscription": [
+            page(f"s{chance.randrange(SUBSCRIPTIONS)}", after=cursor(place())) for _ in range(calls)
+        ],
+        "one letter": [letter(place(), "GET") for _ in range(calls)],
+        "resend one": [
+            letter(number, "POST", "/resend") for number in chance.sample(range(1, letters + 1), calls)
+        ],
+    }
+    return [_timed(name, letters, requests) for name, requests in kinds.items()]
 
 
 def _timed(name: str, letters: int, calls: list[Callable[[], httpx.Response]]) -> Times:

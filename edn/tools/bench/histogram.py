@@ -1,8 +1,7 @@
-"""Distributions: what was measured often, told by percentiles and as a small histogram.
+"""Distributions of repeated measurements: percentiles and a small histogram.
 
-A benchmark that takes the same time again and again keeps a `Distribution` of it: programs get its buckets,
-people a bar a bucket. The bounds of buckets are round numbers: steps of equal width where the values lie
-close together, of equal ratio where they spread over more than a decade, as times of a network do.
+`--json` prints the buckets, a terminal one bar per bucket. The bounds of buckets are round numbers: of equal
+width where the values are close together, of equal ratio where they span more than a decade.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-#: buckets at most; few values get fewer (Rice's rule)
+#: maximum of buckets; few values get fewer (Rice's rule)
 MOST = 16
 _WIDTH = 40
 #: mantissas of round bounds, from fine to coarse
@@ -41,7 +40,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Of one thing, in one unit."""
+    """Values of one measurement in one unit."""
 
     what: str
     unit: str
@@ -51,15 +50,15 @@ class Distribution:
     p90: float
     p99: float
     most: float
-    #: side by side; they hold all values
+    #: adjacent; they contain all values
     buckets: list[Bucket]
 
     @classmethod
     def of(cls, what: str, unit: str, values: Sequence[float]) -> Distribution:
-        """Of values none of which is negative, and of which there is at least one."""
+        """Returns the distribution of at least one finite value ≥ 0."""
         ordered = sorted(values)
         if not ordered or not all(0 <= value < math.inf for value in ordered):
-            raise ValueError(f"{what}: finite values from 0 on make a distribution, at least one of them")
+            raise ValueError(f"{what}: needs at least one value, all finite and not negative")
         p50, p90, p99 = (percentile(ordered, percent) for percent in (50, 90, 99))
         buckets = _buckets(ordered)
         return cls(what, unit, len(ordered), ordered[0], p50, p90, p99, ordered[-1], buckets)
@@ -67,8 +66,8 @@ class Distribution:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text.assemble(
             (self.what, "bold"),
-            f", {self.unit}: {self.count:,} values, p50 {_said(self.p50)}, p90 {_said(self.p90)}, "
-            f"p99 {_said(self.p99)}, from {_said(self.least)} to {_said(self.most)}",
+            f", {self.unit}: {self.count:,} values, p50 {_short(self.p50)}, p90 {_short(self.p90)}, "
+            f"p99 {_short(self.p99)}, from {_short(self.least)} to {_short(self.most)}",
         )
         table = Table(box=None, show_header=False, padding=(0, 1))
         for justify in ("right", "right", "left"):
@@ -81,7 +80,7 @@ class Distribution:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The least of some values that at least so many of a hundred do not exceed."""
+    """Returns the smallest value that at least `percent` of 100 values do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, -(-percent * len(ordered) // 100) - 1)]
 
@@ -96,20 +95,20 @@ def _buckets(ordered: Sequence[float]) -> list[Bucket]:
 
 
 def _bounds(least: float, most: float, buckets: int) -> list[float]:
-    """Round numbers, rising: the first is not above `least`, the last is above `most`; not too many."""
+    """Returns ascending round numbers, from one that is ≤ `least` to one that is > `most`."""
     if least > 0 and most / least > 10:
         for ladder in _LADDERS:
             bounds = _between(_rungs(ladder, least), least, most)
             if len(bounds) <= buckets + 1:
                 return bounds
     step = _round_above(((most - least) or most or 1.0) / (buckets - 1))
-    # One earlier than it seems to need: a quotient of floats may be a whole number too much.
+    # One step earlier, because the quotient of floats may be one too large.
     steps = (float(f"{number * step:.12g}") for number in count(math.floor(least / step) - 1))
     return _between(steps, least, most)
 
 
 def _between(rising: Iterator[float], least: float, most: float) -> list[float]:
-    """From the last that is not above `least` to the first that is above `most`."""
+    """Returns the bounds from the last one ≤ `least` to the first one > `most`."""
     bounds: list[float] = []
     for bound in rising:
         if bound <= least:
@@ -128,7 +127,7 @@ def _rungs(ladder: tuple[float, ...], least: float) -> Iterator[float]:
 
 
 def _round_above(step: float) -> float:
-    """The least of 1, 2, 5, 10, 20 … and their parts that is not below a step."""
+    """Returns the smallest of …, 0.5, 1, 2, 5, 10, … that is not below a step."""
     exponent = math.floor(math.log10(step))
     return next(
         rung
@@ -138,8 +137,8 @@ def _round_above(step: float) -> float:
     )
 
 
-def _said(value: float) -> str:
-    """Three digits that count, and no more."""
+def _short(value: float) -> str:
+    """Formats a value with three significant digits."""
     if value == 0 or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}".rstrip("0").rstrip(".")

@@ -1,8 +1,8 @@
-"""One server with a million subscriptions: stored durably, matched, restarted.
+"""One server with a million subscriptions: durable storage, matching, restart.
 
-A real `edn_server` process is driven over its internal protocol by this program, which plays the dispatcher.
-So what is measured is a server's own work: binding a filter, the synced transaction, the matcher and the
-maximal set at storing; matching, grouping and the synced outbox at a frame.
+This program plays the dispatcher for an `edn_server` process over its internal protocol, so only the server's
+work is measured: binding filters, the synced transaction, matcher and maximal set for storing; matching,
+grouping and the synced outbox for frames.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 import psutil
 
 from edn import protocol
+from edn.arrays import Floats
 from edn.tools.bench.network import NOWHERE, cpu_seconds, filters, names_of
 from edn.tools.bench.plain import TAKEN, listen, path_of
 from edn.tools.bench.report import Progress, facts
@@ -33,41 +34,39 @@ STORE = 1000
 FRAME = 200
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Hosted:
     subscriptions: int
     dimensions: int
-    store_us: float
-    store_cpu_us: float
-    memory_mb: float
-    disk_mb: float
-    matches_per_event: float
-    event_us: float
-    event_cpu_us: float
-    restart_seconds: float
+    store_us: float = 0.0
+    store_cpu_us: float = 0.0
+    memory_mb: float = 0.0
+    disk_mb: float = 0.0
+    matches_per_event: float = 0.0
+    event_us: float = 0.0
+    event_cpu_us: float = 0.0
+    restart_seconds: float = 0.0
 
 
 show = facts(
     "One server",
     ("subscriptions, dimensions", "{r.subscriptions:,}, {r.dimensions}"),
-    ("a durable subscription in bulk, summary kept: µs", "{r.store_us:.0f}"),
+    ("a durable subscription in bulk, with summary: µs", "{r.store_us:.0f}"),
     ("… CPU µs", "{r.store_cpu_us:.0f}"),
     ("memory of the process", "{r.memory_mb:,.0f} MB"),
     ("data folder", "{r.disk_mb:,.0f} MB"),
-    ("matches an event", "{r.matches_per_event:,.0f}"),
+    ("matches per event", "{r.matches_per_event:,.0f}"),
     ("an event, to the committed outbox: µs", "{r.event_us:,.0f}"),
     ("… CPU µs", "{r.event_cpu_us:,.0f}"),
     ("restart with all of them", "{r.restart_seconds:.1f} s"),
 )
 
 
-def run(*, subscriptions: int, dimensions: int, events: int = 2000, seed: int, progress: Progress) -> Hosted:
-    return asyncio.run(_run(subscriptions, dimensions, events, np.random.default_rng(seed), progress))
-
-
-async def _run(
-    subscriptions: int, dimensions: int, events: int, rng: np.random.Generator, progress: Progress
+async def run(
+    *, subscriptions: int, dimensions: int, events: int = 2000, seed: int, progress: Progress
 ) -> Hosted:
+    rng = np.random.default_rng(seed)
+    hosted = Hosted(subscriptions, dimensions)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "secret").write_text(SECRET)
@@ -75,38 +74,32 @@ async def _run(
         process, url = await _start(folder, at)
         headers = {"authorization": f"Bearer {SECRET}", "content-type": protocol.MSGPACK}
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=600) as client:
-            watched = [psutil.Process(process.pid)]
-            began, spent = time.perf_counter(), cpu_seconds(watched)
+            watched = psutil.Process(process.pid)
+
+            def clocks() -> Floats:
+                return np.array([time.perf_counter(), cpu_seconds([watched])])
+
+            began = clocks()
             await _store(client, subscriptions, dimensions, rng, progress)
-            stored, store_cpu = time.perf_counter() - began, cpu_seconds(watched) - spent
+            hosted.store_us, hosted.store_cpu_us = 1e6 * (clocks() - began) / subscriptions
             progress.say("activating")
             cursor = await _activate(client, subscriptions)
             progress.say("matching")
             cursor = (await _match(client, cursor, FRAME, dimensions, rng))[0]  # warms up
-            began, spent = time.perf_counter(), cpu_seconds(watched)
+            began = clocks()
             _, matched = await _match(client, cursor, events, dimensions, rng)
-            took, event_cpu = time.perf_counter() - began, cpu_seconds(watched) - spent
-            memory = watched[0].memory_info().rss / 1e6
+            hosted.event_us, hosted.event_cpu_us = 1e6 * (clocks() - began) / events
+            hosted.matches_per_event = matched / events
+            hosted.memory_mb = watched.memory_info().rss / 1e6
         await _stop(process)
-        disk = sum(file.stat().st_size for file in (folder / "data").iterdir()) / 1e6
+        hosted.disk_mb = sum(file.stat().st_size for file in (folder / "data").iterdir()) / 1e6
         progress.say("restarting")
-        began = time.perf_counter()
+        restarted = time.perf_counter()
         process, _ = await _start(folder, at)
-        restart = time.perf_counter() - began
+        hosted.restart_seconds = time.perf_counter() - restarted
         await _stop(process)
         dispatcher.close()
-    return Hosted(
-        subscriptions,
-        dimensions,
-        stored / subscriptions * 1e6,
-        store_cpu / subscriptions * 1e6,
-        memory,
-        disk,
-        matched / events,
-        took / events * 1e6,
-        event_cpu / events * 1e6,
-        restart,
-    )
+    return hosted
 
 
 def _topic(dimensions: int) -> protocol.TopicInfo:
@@ -133,7 +126,7 @@ async def _store(
 
 
 async def _activate(client: httpx.AsyncClient, count: int) -> int:
-    """The join, then everything active; the cursor after it."""
+    """Sends the join and the activation of all subscriptions; returns the cursor."""
     versions = [(f"sub_{number}", 1) for number in range(count)]
     controls = [
         protocol.Control(offset=1, time=1, kind="join", incarnation=1),
@@ -146,7 +139,7 @@ async def _activate(client: httpx.AsyncClient, count: int) -> int:
 async def _match(
     client: httpx.AsyncClient, cursor: int, count: int, dimensions: int, rng: np.random.Generator
 ) -> tuple[int, int]:
-    """Send events in frames; the cursor after them and the pairs that were found."""
+    """Sends events in frames; returns the cursor and the number of matches."""
     matched = 0
     for start in range(0, count, FRAME):
         size = min(FRAME, count - start)
@@ -173,7 +166,7 @@ async def _send(client: httpx.AsyncClient, frame: protocol.Frame) -> protocol.Fr
 
 
 async def _play_dispatcher(head: bytes, _: bytes) -> bytes:
-    """Registers whoever asks, and takes heartbeats."""
+    """Answers registrations and heartbeats."""
     if path_of(head).endswith("/heartbeat"):
         return TAKEN
     body = protocol.encode(protocol.Registered(LOG, 1, 5.0))

@@ -1,9 +1,9 @@
-"""A plan applied to a running network: what it costs publishers meanwhile, and what it brings.
+"""A plan applied to a running network: its cost for publishers, and the hit ratio before and after.
 
-Ten servers with two thousand subscriptions each, placed at random; a publisher that never pauses. The network
-is exported, Spark plans, the plan is applied. The time of every publish is taken before, while subscriptions
-move, and after; the hit ratio before and after is that of the dispatcher's own counters. All that was sent
-and all that arrived is recorded, and the checker has the last word.
+Ten servers with two thousand subscriptions each, placed at random, and a steady publisher. The network is
+exported, Spark makes a plan, the plan is applied. Every publish is timed before, during and after the
+migrations; hit ratios are those of the dispatcher's counters. Requests and notifications are recorded, and
+the checker judges the recording.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ import numpy as np
 
 from edn.client import Client, moving
 from edn.tools.bench.histogram import Distribution
-from edn.tools.bench.network import STEP, filters, names_of, network, run_edn, summarised
+from edn.tools.bench.network import STEP, Counted, filters, names_of, network, run_edn, summarised
 from edn.tools.bench.plain import TAKEN, listen, path_of
 from edn.tools.bench.report import Cell, Progress, facts
 from edn.tools.bench.workloads import uniform_points, uniform_rectangles
@@ -38,12 +38,11 @@ _WEBHOOK_ID = re.compile(rb"(?i)\nwebhook-id: *([^\r]*)")
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What publishers and the dispatcher saw for a while."""
+    """Publishing and the hit ratio in one phase."""
 
     events: int
     p50_ms: float
     p99_ms: float
-    #: forwarded ÷ (published × servers), from the dispatcher's counters
     hit_ratio: float
     #: milliseconds of each publish
     times: Distribution
@@ -59,7 +58,7 @@ class Moved:
     before: Phase
     during: Phase
     after: Phase
-    #: what the checker says of the whole run
+    #: of the checker, on the whole run
     verdict: str
     pairs: int
 
@@ -92,31 +91,23 @@ show = facts(
 )
 
 
-class _Sink(threading.Thread):
-    """Takes every POST, and records it before it answers."""
+class _Sink:
+    """A sink, in a thread, that records every POST before it answers."""
 
     def __init__(self, recorder: Recorder) -> None:
-        super().__init__(daemon=True)
         self._recorder = recorder
-        self._loop = asyncio.new_event_loop()
-        self._listening = threading.Event()
         self.pairs = 0
         self.url = ""
-
-    def run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._serve())
-
-    async def _serve(self) -> None:
-        _, self.url = await listen(self._take)
-        self._listening.set()
-        await asyncio.Event().wait()
-
-    def begin(self) -> None:
-        self.start()
-        self._listening.wait()
+        listening = threading.Event()
+        threading.Thread(target=lambda: asyncio.run(self._serve(listening)), daemon=True).start()
+        listening.wait()
         for number in range(ADDRESSES):
-            self._recorder.listening(self.address(number))
+            recorder.listening(self.address(number))
+
+    async def _serve(self, listening: threading.Event) -> None:
+        _, self.url = await listen(self._take)
+        listening.set()
+        await asyncio.Event().wait()
 
     def address(self, number: int) -> str:
         return f"{self.url}/{number % ADDRESSES}"
@@ -128,96 +119,55 @@ class _Sink(threading.Thread):
         return TAKEN
 
 
-@dataclass
-class _Publisher(threading.Thread):
-    """One event after the other, at a constant rate, whatever happens."""
+#: time of each publish, and its seconds
+Taken = list[tuple[float, float]]
 
-    url: str
-    recorder: Recorder
-    names: list[str]
-    rate: float
-    seed: int
-    taken: list[tuple[float, float]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        super().__init__(daemon=True)
-        self.enough = threading.Event()
+@contextmanager
+def _publisher(url: str, recorder: Recorder, names: list[str], rate: float, seed: int) -> Iterator[Taken]:
+    """Publishes single events at a constant rate, in a thread."""
+    taken: Taken = []
+    enough = threading.Event()
 
-    def __hash__(self) -> int:
-        return id(self)
-
-    def run(self) -> None:
-        rng = np.random.default_rng(self.seed)
+    def publish() -> None:
+        rng = np.random.default_rng(seed)
         due = time.perf_counter()
-        with httpx.Client(base_url=self.url, timeout=60) as http:
-            while not self.enough.is_set():
-                point = uniform_points(rng, 1, len(self.names))[0].tolist()
-                event = {"$id": f"e{len(self.taken)}", **dict(zip(self.names, point, strict=True))}
-                with self.recorder.operation("publish", topic=TOPIC, events=[event], publisher="p") as op:
+        with httpx.Client(base_url=url, timeout=60) as http:
+            while not enough.is_set():
+                point = uniform_points(rng, 1, len(names))[0].tolist()
+                event = {"$id": f"e{len(taken)}", **dict(zip(names, point, strict=True))}
+                with recorder.operation("publish", topic=TOPIC, events=[event], publisher="p") as op:
                     began = time.perf_counter()
                     answer = http.post(f"/v1/topics/{TOPIC}/events", json=event)
                     ended = time.perf_counter()
                     op.answered(answer.status_code, ids=[event["$id"]])
-                self.taken.append((began, ended - began))
-                due = max(due + 1 / self.rate, ended)
-                self.enough.wait(max(0.0, due - time.perf_counter()))
+                taken.append((began, ended - began))
+                due = max(due + 1 / rate, ended)
+                enough.wait(max(0.0, due - time.perf_counter()))
+
+    thread = threading.Thread(target=publish, daemon=True)
+    thread.start()
+    try:
+        yield taken
+    finally:
+        enough.set()
+        thread.join()
 
 
-class _Watch:
-    """The publisher's times and the dispatcher's counters, between two moments."""
-
-    def __init__(self, url: str, publisher: _Publisher) -> None:
-        self._http = httpx.Client(base_url=url, timeout=60)
-        self._publisher = publisher
-
-    def _counters(self) -> tuple[int, int, int]:
-        answer = self._http.get("/v1/servers").json()
-        servers = answer["servers"]
-        return answer["published"], sum(server["forwarded"] for server in servers), len(servers)
-
-    @contextmanager
-    def phase(self, name: str, found: list[Phase]) -> Iterator[None]:
-        began, (published, forwarded, servers) = time.perf_counter(), self._counters()
-        yield
-        ended = time.perf_counter()
-        deadline = ended + 30
-        while True:
-            published_then, forwarded_then, _ = self._counters()
-            lags = [server["lag"] for server in self._http.get("/v1/servers").json()["servers"]]
-            if max(lags) < 5 or time.perf_counter() > deadline:
-                break
-            time.sleep(0.1)
-        taken = [seconds * 1000 for at, seconds in self._publisher.taken if began <= at < ended]
-        times = Distribution.of(f"publishing {name}", "ms", taken)
-        asked = (published_then - published) * servers
-        found.append(
-            Phase(
-                times.count,
-                times.p50,
-                times.p99,
-                (forwarded_then - forwarded) / asked if asked else 0.0,
-                times,
-            )
-        )
+@contextmanager
+def _phase(name: str, http: httpx.Client, taken: Taken, found: list[Phase]) -> Iterator[None]:
+    """Measures publishing and the hit ratio while the body runs."""
+    began, before = time.perf_counter(), Counted.read(http)
+    yield
+    ended = time.perf_counter()
+    while (now := Counted.read(http)).lag >= 5 and time.perf_counter() < ended + 30:
+        time.sleep(0.1)
+    milliseconds = [seconds * 1000 for at, seconds in taken if began <= at < ended]
+    times = Distribution.of(f"publishing {name}", "ms", milliseconds)
+    found.append(Phase(times.count, times.p50, times.p99, now.hit_ratio(before), times))
 
 
-def run(*, progress: Progress, **sizes: Any) -> Moved:
-    """Moves subscriptions and has all that was sent and received checked."""
-    with tempfile.TemporaryDirectory(prefix="edn-bench-moving-") as name:
-        folder = Path(name)
-        recording = folder / "recording.jsonl"
-        with Recorder(recording) as recorder:
-            result = _run(folder, recorder, progress, **sizes)
-        progress.say("checking")
-        report = check_recording(recording)
-        verdict = "holds" if report.verdict == "holds" else f"{report.verdict}: {report}"
-        return Moved(**{**result, "verdict": verdict})
-
-
-def _run(
-    folder: Path,
-    recorder: Recorder,
-    progress: Progress,
+def run(
     *,
     servers: int,
     subscriptions: int,
@@ -226,86 +176,103 @@ def _run(
     events: float,
     seconds: float,
     seed: int,
-) -> dict[str, Any]:
-    """`rate`: moves a second; `events`: events a second; `seconds`: of the phases before and after."""
-    sink = _Sink(recorder)
-    sink.begin()
-    names = names_of(dimensions)
+    progress: Progress,
+) -> Moved:
+    """`rate`: migrations per second; `events`: per second; `seconds`: of the phases before and after."""
     settings = {"EDN_PLACEMENT": "random", "EDN_PLACEMENT_SEED": str(seed), "EDN_TUNING": "fixed"}
-    with network(servers, **settings) as running, Client(running.url) as client:
-        url = running.url
-        drawn = uniform_rectangles(np.random.default_rng(seed), servers * subscriptions, dimensions)
-        _subscribe(client, recorder, sink, filters(*drawn), progress)
-        summarised(url)
-        publisher = _Publisher(url, recorder, names, events, seed)
-        publisher.start()
-        watch = _Watch(url, publisher)
-        phases: list[Phase] = []
-        progress.say("publishing, before")
-        time.sleep(2)  # connections and caches
-        with watch.phase("before", phases):
-            time.sleep(seconds)
-        progress.say("planning on Spark")
-        plan = _plan(folder, url, [one.id for one in client.servers()])
-        progress.say("moving")
-        with watch.phase("meanwhile", phases):
-            began = time.perf_counter()
-            done = run_edn(
-                "repartition", "apply", str(plan), "--yes", "--json", "--rate", str(rate), "--url", url
-            )
-            took = time.perf_counter() - began
-        moved = json.loads(done)
-        while client.run(moving.repartitions()).unsettled:
-            time.sleep(0.1)
-        summarised(url)
-        progress.say("publishing, after")
-        with watch.phase("after", phases):
-            time.sleep(seconds)
-        publisher.enough.set()
-        publisher.join()
-        progress.say("coming to rest")
-        while any(one.lag or one.backlog for one in client.servers()):
-            time.sleep(0.2)
-        time.sleep(2.5)  # heartbeats tell the backlog; two of them
-        recorder.quiet()
-    return {
-        "servers": servers,
-        "subscriptions": servers * subscriptions,
-        "moved": moved["moved"],
-        "seconds": took,
-        "expected_hit_ratio": moved["expected_hit_ratio"],
-        **dict(zip(("before", "during", "after"), phases, strict=True)),
-        "pairs": sink.pairs,
-    }
+    phases: list[Phase] = []
+    drawn = uniform_rectangles(np.random.default_rng(seed), servers * subscriptions, dimensions)
+    with tempfile.TemporaryDirectory(prefix="edn-bench-moving-") as name:
+        recording = Path(name) / "recording.jsonl"
+        with (
+            Recorder(recording) as recorder,
+            network(servers, **settings) as running,
+            Client(running.url) as client,
+            httpx.Client(base_url=running.url, timeout=120) as http,
+        ):
+            url, sink = running.url, _Sink(recorder)
+            _subscribe(client, http, recorder, sink, filters(*drawn), progress)
+            summarised(url)
+            with _publisher(url, recorder, names_of(dimensions), events, seed) as taken:
+                progress.say("publishing, before")
+                time.sleep(2)  # connections and caches
+                with _phase("before", http, taken, phases):
+                    time.sleep(seconds)
+                progress.say("planning on Spark")
+                plan = str(_plan(Path(name), url, [one.id for one in client.servers()]))
+                progress.say("moving")
+                with _phase("meanwhile", http, taken, phases):
+                    began = time.perf_counter()
+                    apply = (
+                        "repartition",
+                        "apply",
+                        plan,
+                        "--yes",
+                        "--json",
+                        "--rate",
+                        str(rate),
+                        "--url",
+                        url,
+                    )
+                    moved = json.loads(run_edn(*apply))
+                    took = time.perf_counter() - began
+                while client.run(moving.repartitions()).unsettled:
+                    time.sleep(0.1)
+                summarised(url)
+                progress.say("publishing, after")
+                with _phase("after", http, taken, phases):
+                    time.sleep(seconds)
+            progress.say("draining")
+            while any(one.lag or one.backlog for one in client.servers()):
+                time.sleep(0.2)
+            time.sleep(2.5)  # two heartbeats, which report the backlog
+            recorder.quiet()
+        progress.say("checking")
+        report = check_recording(recording)
+    verdict = "holds" if report.verdict == "holds" else f"{report.verdict}: {report}"
+    return Moved(
+        servers,
+        servers * subscriptions,
+        moved["moved"],
+        took,
+        moved["expected_hit_ratio"],
+        *(phases[0], phases[1], phases[2]),
+        verdict,
+        sink.pairs,
+    )
 
 
 def _subscribe(
-    client: Client, recorder: Recorder, sink: _Sink, wanted: list[dict[str, Any]], progress: Progress
+    client: Client,
+    http: httpx.Client,
+    recorder: Recorder,
+    sink: _Sink,
+    wanted: list[dict[str, Any]],
+    progress: Progress,
 ) -> None:
     attributes = dict.fromkeys(wanted[0], "number")
     recorder.topic(TOPIC, attributes)
     client.create_topic(TOPIC, attributes)
-    with httpx.Client(base_url=client.url, timeout=120) as http:
-        for start in range(0, len(wanted), STEP):
-            progress.say(f"subscribing, {start:,} of {len(wanted):,}")
-            bodies: list[dict[str, Any]] = [
-                {"id": f"sub{row}", "topic": TOPIC, "filter": filter, "sink": {"url": sink.address(row)}}
-                for row, filter in enumerate(wanted[start : start + STEP], start)
-            ]
-            operations = [
-                recorder.operation(
-                    "subscribe",
-                    subscription=body["id"],
-                    topic=TOPIC,
-                    filter=body["filter"],
-                    address=body["sink"]["url"],
-                ).__enter__()
-                for body in bodies
-            ]
-            answer = http.post("/v1/subscriptions", json=bodies)
-            answer.raise_for_status()
-            for operation in operations:
-                operation.ok()
+    for start in range(0, len(wanted), STEP):
+        progress.say(f"subscribing, {start:,} of {len(wanted):,}")
+        bodies: list[dict[str, Any]] = [
+            {"id": f"sub{row}", "topic": TOPIC, "filter": filter, "sink": {"url": sink.address(row)}}
+            for row, filter in enumerate(wanted[start : start + STEP], start)
+        ]
+        operations = [
+            recorder.operation(
+                "subscribe",
+                subscription=body["id"],
+                topic=TOPIC,
+                filter=body["filter"],
+                address=body["sink"]["url"],
+            ).__enter__()
+            for body in bodies
+        ]
+        answer = http.post("/v1/subscriptions", json=bodies)
+        answer.raise_for_status()
+        for operation in operations:
+            operation.ok()
 
 
 def _plan(folder: Path, url: str, servers: list[str]) -> Path:

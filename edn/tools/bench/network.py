@@ -1,4 +1,4 @@
-"""Networks under test: started as processes, filled with subscriptions, and sent events."""
+"""Networks under test: processes, subscriptions, events and counters."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from edn.client import Client, NewSubscription
 from edn.tools.bench.report import Progress
 from edn.tools.bench.workloads import uniform_points, uniform_rectangles
 
-#: nothing listens there, and the system says so at once
+#: an address that refuses connections at once
 NOWHERE = "http://127.0.0.1:9"
 TOPIC = "bench"
-#: subscriptions of one request
+#: subscriptions per request
 STEP = 500
 
 
 def bearer(url: str, key: str, timeout: float = 300) -> httpx.AsyncClient:
-    """Returns a client that sends a key with each request."""
+    """Returns a client that authenticates with a key."""
     return httpx.AsyncClient(base_url=url, timeout=timeout, headers={"authorization": f"Bearer {key}"})
 
 
@@ -66,27 +66,23 @@ class Running(NamedTuple):
 
 @contextmanager
 def network(servers: int, flags: Sequence[str] = (), /, **environment: str) -> Iterator[Running]:
-    """`edn up` as a process that ends with this one, with a data folder of its own.
+    """Runs `edn up` with its own data folder; it ends with this process.
 
-    `EDN_…` variables set what has no flag there.
+    `EDN_…` variables set options without a flag.
     """
     with tempfile.TemporaryDirectory(prefix="edn-bench-") as folder:
         data = Path(folder) / "data"
         command = [sys.executable, "-m", "edn.cli", "up", "--port", "0", "--data", str(data)]
         command += ["--servers", str(servers), "--json-ready", "--with-stdin", *flags]
+        pipe, environ = subprocess.PIPE, {**os.environ, **environment}
         process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, **environment},
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environ
         )
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
             if not line:
-                raise RuntimeError("the network did not start; `edn up` says why")
+                raise RuntimeError("the network did not start; run `edn up` for the reason")
             yield Running(json.loads(line)["url"], process.pid, data)
         finally:
             process.terminate()
@@ -102,16 +98,17 @@ def filled(
     progress: Progress,
     **environment: str,
 ) -> Iterator[Running]:
-    """A network with so many uniform subscriptions per server, all of them in the summaries."""
+    """Runs a network with uniform subscriptions per server, all of them in the summaries."""
     with network(servers, **environment) as running:
-        fill(running.url, rng, dimensions, servers * subscriptions, progress)
+        with Client(running.url) as client:
+            fill(client, *uniform_rectangles(rng, servers * subscriptions, dimensions), progress)
         progress.say("waiting for the summaries")
         summarised(running.url)
         yield running
 
 
 def run_edn(*arguments: str) -> str:
-    """Runs the command line; returns what it printed."""
+    """Runs the command line and returns its output."""
     command = [sys.executable, "-m", "edn.cli", *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
@@ -133,35 +130,60 @@ def filters(lo: Floats, hi: Floats) -> list[dict[str, Any]]:
     ]
 
 
-def fill(url: str, rng: np.random.Generator, dimensions: int, count: int, progress: Progress) -> None:
-    """Creates the topic and subscribes to uniform rectangles."""
-    lo, hi = uniform_rectangles(rng, count, dimensions)
-    with Client(url) as client:
-        client.create_topic(TOPIC, dict.fromkeys(names_of(dimensions), "number"))
-        for start in range(0, count, STEP):
-            progress.say(f"subscribing, {start:,} of {count:,}")
-            wanted = filters(lo[start : start + STEP], hi[start : start + STEP])
-            client.subscribe_many(
-                [
-                    NewSubscription(topic=TOPIC, filter=filter, url=f"{NOWHERE}/{row % 10}")
-                    for row, filter in enumerate(wanted)
-                ]
-            )
+def fill(client: Client, lo: Floats, hi: Floats, progress: Progress, what: str = "subscribing") -> list[str]:
+    """Creates the topic and subscribes to rectangles; returns the server of each subscription."""
+    client.create_topic(TOPIC, dict.fromkeys(names_of(lo.shape[1]), "number"))
+    hosts: list[str] = []
+    for start in range(0, len(lo), STEP):
+        progress.say(f"{what}, {start:,} of {len(lo):,}")
+        wanted = filters(lo[start : start + STEP], hi[start : start + STEP])
+        made = client.subscribe_many(
+            NewSubscription(topic=TOPIC, filter=filter, url=f"{NOWHERE}/{row % 10}")
+            for row, filter in enumerate(wanted)
+        )
+        hosts += [one.server or "" for one in made]
+    return hosts
 
 
 def summarised(url: str) -> None:
-    """Until every rectangle that was subscribed is in a summary: servers build those in the background."""
-    with httpx.Client(base_url=url, timeout=60) as http:
+    """Waits until the summary of every server is known and includes every subscription."""
+    with httpx.Client(base_url=url, timeout=120) as http:
         while True:
             servers = [one["id"] for one in http.get("/v1/servers").json()["servers"]]
-            held = [http.get(f"/v1/servers/{one}/summary").json()["topics"].values() for one in servers]
-            if not any(topic["widenings"] for topics in held for topic in topics):
+            summaries = [http.get(f"/v1/servers/{one}/summary").json() for one in servers]
+            if not any(
+                one["everything"] or any(topic["widenings"] for topic in one["topics"].values())
+                for one in summaries
+            ):
                 return
-            time.sleep(0.5)  # a poll: the loop ends when the last summary is there
+            time.sleep(0.2)  # a poll: the loop ends with the last summary
+
+
+class Counted(NamedTuple):
+    """Counters of a dispatcher."""
+
+    published: int
+    forwarded: int
+    servers: int
+    #: of the slowest server
+    lag: int
+
+    @classmethod
+    def read(cls, http: httpx.Client) -> Counted:
+        found = http.get("/v1/servers").json()
+        servers = found["servers"]
+        forwarded = sum(one["forwarded"] for one in servers)
+        lag = max((one["lag"] or 0 for one in servers), default=0)
+        return cls(found["published"], forwarded, len(servers), lag)
+
+    def hit_ratio(self, before: Counted) -> float:
+        """Returns the hit ratio since earlier counters."""
+        pairs = (self.published - before.published) * self.servers
+        return (self.forwarded - before.forwarded) / pairs if pairs else 0.0
 
 
 def request_of(body: bytes) -> bytes:
-    """A whole HTTP request, ready to be written to a socket."""
+    """Returns a whole HTTP request to publish a body."""
     return (
         b"POST /v1/topics/%s/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         b"content-length: %d\r\n\r\n%s" % (TOPIC.encode(), len(body), body)
@@ -169,23 +191,18 @@ def request_of(body: bytes) -> bytes:
 
 
 def bodies_of(points: Iterable[Floats]) -> list[bytes]:
-    """Returns batches of events to publish, one per matrix of points."""
+    """Returns batches of events, one per matrix of points."""
     return [
         msgspec.json.encode([dict(zip(names_of(len(row)), row, strict=True)) for row in rows.tolist()])
         for rows in points
     ]
 
 
-def uniform_bodies(rng: np.random.Generator, dimensions: int, batch: int) -> list[bytes]:
-    """Returns fifty batches of uniform events."""
-    return bodies_of(uniform_points(rng, batch, dimensions) for _ in range(50))
-
-
 def requests_of(rng: np.random.Generator, dimensions: int, batch: int) -> list[bytes]:
-    """Returns whole HTTP requests of uniform events, ready to be written to a socket."""
-    return [request_of(body) for body in uniform_bodies(rng, dimensions, batch)]
+    """Returns fifty whole HTTP requests with uniform events."""
+    return [request_of(body) for body in bodies_of(uniform_points(rng, batch, dimensions) for _ in range(50))]
 
 
 def cpu_seconds(processes: Sequence[psutil.Process]) -> float:
-    """Returns the CPU time of processes, as the system tells it."""
+    """Returns the CPU time of processes as reported by the system."""
     return sum(sum(process.cpu_times()[:2]) for process in processes)

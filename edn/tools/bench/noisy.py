@@ -1,50 +1,43 @@
-"""Measures how long a quiet tenant's notifications and calls take, alone and beside a noisy tenant.
+"""A quiet tenant's notifications and calls, alone and beside a noisy tenant.
 
 Two locked networks of two servers run side by side. The quiet tenant is in both, the noisy one only in the
-second, which is new for each case. Rounds alternate: the calm network alone, then the beset one while the
-noise goes on. So whatever else the machine does slows both. The quiet tenant has quick sinks, and one that
-needs 1.2 seconds for each answer. Sinks and noise are processes of their own.
+second, which is new for each case. Rounds alternate between the calm network and the beset one, so a slow
+moment of the machine affects both. The quiet tenant has quick sinks, and one that answers after 1.2 seconds.
+Sinks and noise are processes of their own.
 
-    hanging     600 new addresses a round that accept and never answer
-    unresolved  100 new names a round, while the name server is silent (a socket of this machine)
+    hanging     600 new addresses per round that accept and never answer
+    unresolved  100 new names per round, while the name server is silent (a socket of this machine)
     contains    60 filters of 900 `contains` each, and an event of 1 MB again and again
-    xpath       the same in XPath, as many `contains` as an expression may hold
+    xpath       the same in XPath, with as many `contains` as an expression may have
     topics      1,500 topics of 256 attributes, and ten subscriptions to `**`
 
-The bound: the quiet tenant's 99th percentile beside the noise is at most twice that alone, or 50 ms more; of
-the rounds the median counts, so that a moment of the machine's own does not. A case whose noise the network
-refuses (by a quota, say) says so; it is measured with what was accepted.
+The bound: the quiet tenant's 99th percentile beside the noise is at most twice that alone, or 50 ms more. The
+median of the rounds counts, so that a slow moment of the machine does not. If the network refuses a part of
+the noise (by a quota, for example), the result says so.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
-import subprocess
-import sys
-import tempfile
-import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 import httpx
-import msgspec
 
 from edn.errors import InvalidInput
 from edn.tools.bench.histogram import percentile
 from edn.tools.bench.network import Running, bearer, names_of, network
-from edn.tools.bench.noisy_peer import Noise
+from edn.tools.bench.noisy_peer import Arrivals, Noise, start_peer
 from edn.tools.bench.report import Progress, rows, run_pairs
 
 TOPIC = "quiet"
 QUICK_SINKS = 8
 CASES = ("hanging", "unresolved", "contains", "xpath", "topics")
-#: seconds that the quiet tenant's arrivals of a round may take in all
-PATIENCE = 150.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +46,7 @@ class Sizes:
     names: int = 100
     filters: int = 60
     predicates: int = 900
-    #: more would cost more than an XPath may
+    #: the most that the limit of an XPath allows
     xpath_predicates: int = 70
     event_bytes: int = 1_000_000
     topics: int = 1500
@@ -74,24 +67,19 @@ QUICK = Sizes(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Seconds of a round: from publishing to arrival at a quick sink and at the slow one, and of calls."""
-
-    quick: list[float] = field(default_factory=list)
-    slow: list[float] = field(default_factory=list)
-    calls: list[float] = field(default_factory=list)
+#: seconds in a round by kind: arrival at `quick` sinks and at the `slow` one, and `calls`
+Times = dict[str, list[float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One kind of time, in milliseconds, alone and beside the noise: medians of the rounds' percentiles."""
+    """Milliseconds alone and beside the noise: medians of the rounds' percentiles."""
 
     alone_p50: float
     alone_p99: float
     beside_p50: float
     beside_p99: float
-    #: what `beside_p99` may be
+    #: limit of `beside_p99`
     bound: float
 
     @classmethod
@@ -118,24 +106,20 @@ class Outcome:
     quick: Compared
     slow: Compared
     calls: Compared
-    #: answers to the noisy tenant that were no success, as status → count
+    #: unsuccessful answers to the noisy tenant, status → count
     refused: dict[str, int]
-    #: why it could not be measured; empty if it could
+    #: why the case could not be measured; empty if it could
     failure: str = ""
-    #: by `--quick`: it ran, and its times are not judged
+    #: with `--quick` the times are not judged
     tiny: bool = False
 
     @property
     def holds(self) -> bool:
         return not self.failure and all(one.holds for one in (self.quick, self.slow, self.calls))
 
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "holds": self.holds}
-
     def refusals(self) -> str:
-        return (
-            "" if self.failure else ", ".join(f"{count} × {status}" for status, count in self.refused.items())
-        )
+        refused = [f"{count} × {status}" for status, count in self.refused.items()]
+        return "" if self.failure else ", ".join(refused)
 
     def verdict(self) -> str:
         return f"no: {self.failure}" if self.failure else "yes" if self.holds else "no"
@@ -156,7 +140,7 @@ def right(outcomes: list[Outcome]) -> bool:
     return all(outcome.holds or (outcome.tiny and not outcome.failure) for outcome in outcomes)
 
 
-def run(
+async def run(
     *, case: Sequence[str] | None, events: int, rate: float, pairs: int, quick: bool, progress: Progress
 ) -> list[Outcome]:
     cases = case or CASES
@@ -167,13 +151,14 @@ def run(
         events, rate, pairs = 5, 20.0, 1
     sizes = QUICK if quick else Sizes()
     outcomes = []
-    with _process("sinks") as sinks, _silent_name_server() as nameserver, _network(nameserver) as calm:
-        assert sinks.stdout is not None
-        sink = sinks.stdout.readline().strip()
+    with start_peer("sinks") as sinks, _silent_name_server() as nameserver, _network(nameserver) as calm:
+        arrivals = Arrivals(sinks)
         for one in cases:
             with _network(nameserver) as beset:
-                bench = _Bench(one, sizes, sink, calm, beset, events, rate, pairs, progress)
-                outcomes.append(asyncio.run(bench.run()))
+                networks = {"calm": calm, "beset": beset}
+                outcomes.append(
+                    await _Case(one, sizes, arrivals, networks, events, rate).run(pairs, progress)
+                )
     return outcomes
 
 
@@ -188,208 +173,145 @@ def _silent_name_server() -> Iterator[str]:
         yield f"127.0.0.1:{silent.getsockname()[1]}"
 
 
-@contextmanager
-def _process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "edn.tools.bench.noisy_peer", *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=dict(os.environ),
-    )
-    try:
-        yield process
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+@dataclass(slots=True)
+class _Case:
+    """One kind of noise."""
 
+    name: str
+    sizes: Sizes
+    arrivals: Arrivals
+    networks: dict[str, Running]
+    events: int
+    rate: float
+    refused: Counter[str] = field(default_factory=Counter)
 
-class _Bench:
-    """One case."""
-
-    def __init__(
-        self,
-        case: str,
-        sizes: Sizes,
-        sink: str,
-        calm: Running,
-        beset: Running,
-        events: int,
-        rate: float,
-        pairs: int,
-        progress: Progress,
-    ) -> None:
-        self._case = case
-        self._sizes = sizes
-        self._tiny = sizes is QUICK
-        self._sink = sink
-        self._networks = {"calm": calm, "beset": beset}
-        self._events, self._rate, self._pairs = events, rate, pairs
-        self._progress = progress
-        self._refused: dict[str, int] = {}
-        self._arrivals: dict[tuple[str, str], float] = {}
-
-    async def run(self) -> Outcome:
+    async def run(self, pairs: int, progress: Progress) -> Outcome:
+        tiny, what = self.sizes is QUICK, f"{self.name}: "
         async with self._quiet("calm") as calm, self._quiet("beset") as beset, self._noisy() as noisy:
 
+            async def alone(round: int) -> Times:
+                return await self._round("calm", calm, round)
+
             async def beside_noise(round: int) -> Times:
-                if not round:
-                    return await self._round("beset", beset, round)
-                async with self._noise(noisy, round):
+                async with self._noise(noisy, round) if round else nullcontext():
                     return await self._round("beset", beset, round)
 
             try:
-                alone, beside = await run_pairs(
-                    self._pairs,
-                    lambda round: self._round("calm", calm, round),
-                    beside_noise,
-                    self._progress,
-                    f"{self._case}: ",
-                )
+                found = await run_pairs(pairs, alone, beside_noise, progress, what)
             except (TimeoutError, httpx.HTTPError) as error:
-                failure = f"{type(error).__name__}: {error}"[:200]
                 nothing = Compared(0, 0, 0, 0, 0)
-                return Outcome(self._case, nothing, nothing, nothing, self._refused, failure, self._tiny)
-        return Outcome(
-            self._case,
-            Compared.of([one.quick for one in alone], [one.quick for one in beside]),
-            Compared.of([one.slow for one in alone], [one.slow for one in beside]),
-            Compared.of([one.calls for one in alone], [one.calls for one in beside]),
-            self._refused,
-            tiny=self._tiny,
+                failure = f"{type(error).__name__}: {error}"[:200]
+                return Outcome(self.name, nothing, nothing, nothing, self.refused, failure, tiny)
+        quick, slow, calls = (
+            Compared.of(*([one[kind] for one in rounds] for rounds in found))
+            for kind in ("quick", "slow", "calls")
         )
+        return Outcome(self.name, quick, slow, calls, self.refused, tiny=tiny)
 
     # -- the quiet tenant -------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _quiet(self, side: str) -> AsyncIterator[httpx.AsyncClient]:
-        async with self._tenant(side, f"quiet-{self._case}") as http:
+        async with self._tenant(side, f"quiet-{self.name}") as http:
             (await http.put(f"/v1/topics/{TOPIC}", json={"attributes": {"x": "number"}})).raise_for_status()
-            wanted = [{"topic": TOPIC, "sink": {"url": self._sink + path}} for path in self._paths(side)]
+            wanted = [
+                {"topic": TOPIC, "sink": {"url": self.arrivals.url + path}} for path in self._paths(side)
+            ]
             (await http.post("/v1/subscriptions", json=wanted)).raise_for_status()
             yield http
 
     def _paths(self, side: str) -> list[str]:
-        quick = [f"/quick/{self._case}/{side}/{number}" for number in range(QUICK_SINKS)]
-        return [*quick, f"/slow/{self._case}/{side}"]
+        quick = [f"/quick/{self.name}/{side}/{number}" for number in range(QUICK_SINKS)]
+        return [*quick, f"/slow-1.2/{self.name}/{side}"]
 
     @asynccontextmanager
     async def _tenant(self, side: str, tenant: str) -> AsyncIterator[httpx.AsyncClient]:
-        """A client with an admin key of a tenant."""
-        running = self._networks[side]
+        """Opens a client with an admin key of a tenant."""
+        running = self.networks[side]
         async with bearer(running.url, await running.key(tenant), 120) as http:
             yield http
 
     async def _round(self, side: str, http: httpx.AsyncClient, round: int) -> Times:
-        name = f"{self._case}-{round}-{side}"
-        times, published = Times(), {}
-        begin = time.monotonic()
-        for number in range(self._events):
-            await asyncio.sleep(max(0.0, begin + number / self._rate - time.monotonic()))
-            id = f"{name}-{number}"
-            published[id] = time.monotonic()
-            answer = await http.post(f"/v1/topics/{TOPIC}/events", json={"$id": id, "x": number})
-            answer.raise_for_status()
-            times.calls.append(time.monotonic() - published[id])
-            asked = time.monotonic()
-            (await http.get(f"/v1/topics/{TOPIC}")).raise_for_status()
-            times.calls.append(time.monotonic() - asked)
-        paths = self._paths(side)
-        wanted = [(path, id) for path in paths for id in published]
-        async with asyncio.timeout(PATIENCE), httpx.AsyncClient(base_url=self._sink) as sink:
-            while not all(key in self._arrivals for key in wanted):
-                await asyncio.sleep(0.1)
-                found = msgspec.json.decode((await sink.get("/arrivals")).content)
-                self._arrivals.update({(path, id): at for path, id, at in found})
-        for path, id in wanted:
-            kind = times.slow if path.startswith("/slow") else times.quick
-            kind.append(self._arrivals[path, id] - published[id])
+        times: Times = {"quick": [], "slow": [], "calls": []}
+        found = await self.arrivals.round(
+            http,
+            TOPIC,
+            self._paths(side),
+            self.events,
+            self.rate,
+            f"{self.name}-{round}-{side}",
+            times["calls"],
+        )
+        for path, seconds in found.items():
+            times["slow" if path.startswith("/slow") else "quick"] += seconds
         return times
 
     # -- the noisy one ----------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _noisy(self) -> AsyncIterator[httpx.AsyncClient]:
-        """The noisy tenant, with everything that it makes once."""
+        """Opens a client of the noisy tenant, and creates what all rounds share."""
         async with self._tenant("beset", "noisy") as http:
-            sizes = self._sizes
-            if self._case in ("contains", "xpath"):
-                engine = {"engine": "xpath"} if self._case == "xpath" else {}
+            sizes = self.sizes
+            if self.name in ("contains", "xpath"):
+                engine = {"engine": "xpath"} if self.name == "xpath" else {}
                 await self._call(
                     http, "PUT", "/v1/topics/noise", {"attributes": {"text": "string"}, **engine}
                 )
                 await self._subscribe(http, [self._filter(number) for number in range(sizes.filters)])
-            elif self._case == "topics":
+            elif self.name == "topics":
                 attributes = dict.fromkeys(names_of(sizes.attributes), "string")
                 for number in range(sizes.topics):
                     await self._call(http, "PUT", f"/v1/topics/n{number}", {"attributes": attributes})
             yield http
 
     def _filter(self, number: int) -> dict[str, Any]:
-        if self._case == "xpath":
-            tests = [f"contains(text,'e {number}{place}')" for place in range(self._sizes.xpath_predicates)]
+        if self.name == "xpath":
+            tests = [f"contains(text,'e {number}{place}')" for place in range(self.sizes.xpath_predicates)]
             chosen: dict[str, Any] = {"$xpath": " or ".join(tests)}
         else:
-            literals = [f"needle {number} {place}" for place in range(self._sizes.predicates)]
+            literals = [f"needle {number} {place}" for place in range(self.sizes.predicates)]
             chosen = {"$any": [{"text": {"contains": one}} for one in literals]}
         return {
             "topic": "noise",
             "filter": chosen,
-            "sink": {"url": f"{self._sink}/quick/noise/{self._case}/{number}"},
+            "sink": {"url": f"{self.arrivals.url}/quick/noise/{self.name}/{number}"},
         }
 
     @asynccontextmanager
     async def _noise(self, http: httpx.AsyncClient, round: int) -> AsyncIterator[None]:
-        """What goes on while a round is measured."""
-        sizes = self._sizes
-        event: dict[str, object] = {"x": round}
-        rate = 2.0
-        topic = "noise"
-        if self._case in ("hanging", "unresolved"):
-            # A topic per round: what former rounds left goes on hanging, and gets nothing new.
-            topic = f"noise{round}"
-            await self._call(http, "PUT", f"/v1/topics/{topic}", {"attributes": {"x": "number"}})
-            if self._case == "hanging":
-                urls = [f"{self._sink}/never/{round}/{number}" for number in range(sizes.addresses)]
-            else:
-                urls = [f"https://n{number}.round{round}.example.net/" for number in range(sizes.names)]
-            await self._subscribe(http, [{"topic": topic, "sink": {"url": url}} for url in urls])
-        elif self._case in ("contains", "xpath"):
-            event = {"text": "needle " * (sizes.event_bytes // 7)}
-        if self._case == "topics":
-            calls = [
-                asyncio.create_task(
-                    self._call(
-                        http,
-                        "POST",
-                        "/v1/subscriptions",
-                        {"topic": "**", "sink": {"url": f"{self._sink}/quick/noise/{round}/{number}"}},
-                    )
-                )
-                for number in range(sizes.subtrees)
-            ]
+        """Makes noise while a round is measured."""
+        sizes = self.sizes
+        if self.name == "topics":
+            urls = [f"{self.arrivals.url}/quick/noise/{round}/{number}" for number in range(sizes.subtrees)]
+            bodies = [{"topic": "**", "sink": {"url": url}} for url in urls]
+            calls = [self._call(http, "POST", "/v1/subscriptions", body) for body in bodies]
+            subscribing = asyncio.gather(*calls)
             try:
                 yield
             finally:
-                await asyncio.gather(*calls)
+                await subscribing
             return
+        event: dict[str, object] = {"text": "needle " * (sizes.event_bytes // 7)}
+        topic = "noise"
+        if self.name in ("hanging", "unresolved"):
+            # A topic per round: hanging deliveries of former rounds get no new events.
+            topic, event = f"noise{round}", {"x": round}
+            await self._call(http, "PUT", f"/v1/topics/{topic}", {"attributes": {"x": "number"}})
+            if self.name == "hanging":
+                urls = [f"{self.arrivals.url}/never/{round}/{number}" for number in range(sizes.addresses)]
+            else:
+                urls = [f"https://n{number}.round{round}.example.net/" for number in range(sizes.names)]
+            await self._subscribe(http, [{"topic": topic, "sink": {"url": url}} for url in urls])
         noise = Noise(
             url=str(http.base_url),
             key=http.headers["authorization"].removeprefix("Bearer "),
             path=f"/v1/topics/{topic}/events",
             body=event,
-            rate=rate,
+            rate=2.0,
         )
-        with tempfile.NamedTemporaryFile() as described:
-            described.write(msgspec.json.encode(noise))
-            described.flush()
-            with _process("noise", described.name):
-                yield
+        with start_peer("noise", noise):
+            yield
 
     async def _subscribe(self, http: httpx.AsyncClient, wanted: list[dict[str, Any]]) -> None:
         for begin in range(0, len(wanted), 20):
@@ -402,4 +324,4 @@ class _Bench:
         except httpx.HTTPError as error:
             status = type(error).__name__
         if status:
-            self._refused[status] = self._refused.get(status, 0) + 1
+            self.refused[status] += 1

@@ -1,6 +1,7 @@
-"""Competing indexes for the kernel benchmarks, each called in its fastest way.
+"""Other indexes for the kernel benchmarks, each called in its fastest way.
 
-A peer of matching takes rectangles once and answers, for points, `(starts, ids)` like an `edn.index.Matcher`.
+A peer of matching is built from rectangles and returns `(starts, ids)` for points, like an
+`edn.index.Matcher`.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from rtree.index import Index, Property
 from edn.arrays import Floats, Ints
 
 Matches = tuple[Ints, Ints]
-#: the timed part of a peer, with the points already in the form that it wants
+#: the timed part of a peer, with the points already converted
 Ask = Callable[[], Matches]
 #: (lo, hi, points) → the timed part
 Peer = Callable[[Floats, Floats, Floats], Ask]
 
 
 def new_tree(lo: Floats, hi: Floats) -> Index:
-    """An R-tree of `rtree`, packed in one go, which also answers faster than one that was grown."""
+    """Returns an R-tree of `rtree`, bulk-loaded, which is also faster to query."""
     return Index((np.arange(len(lo)), lo, hi), properties=Property(dimension=lo.shape[1]))
 
 
 def rtree_one_by_one(lo: Floats, hi: Floats, points: Floats) -> Ask:
-    """`rtree`'s `intersection`, called for each point."""
+    """Calls `intersection` of `rtree` per point."""
     tree = new_tree(lo, hi)
     corners = [tuple(row) for row in np.hstack((points, points)).tolist()]
     return lambda: _joined([list(tree.intersection(corner)) for corner in corners])
 
 
 def rtree_at_once(lo: Floats, hi: Floats, points: Floats) -> Ask:
-    """`rtree`'s `intersection_v`, called for all points."""
+    """Calls `intersection_v` of `rtree` for all points."""
     tree = new_tree(lo, hi)
 
     def ask() -> Matches:
@@ -46,8 +47,11 @@ def rtree_at_once(lo: Floats, hi: Floats, points: Floats) -> Ask:
 
 
 def sqlite(lo: Floats, hi: Floats, points: Floats) -> Ask:
-    """SQLite's R*Tree, in memory. It keeps bounds as 32-bit floats, rounded outwards, so what it finds is
-    compared with the true ones by numpy; as auxiliary columns of its own they would take it twice as long."""
+    """Queries SQLite's R*Tree, in memory.
+
+    It stores bounds as 32-bit floats, rounded outwards, so numpy compares its results with the exact bounds;
+    as auxiliary columns they would take twice as long.
+    """
     dimensions = lo.shape[1]
     database = sqlite3.connect(":memory:")
     bounds = ", ".join(f"lo{k}, hi{k}" for k in range(dimensions))
@@ -73,7 +77,7 @@ def sqlite(lo: Floats, hi: Floats, points: Floats) -> Ask:
 
 
 def sqlite_can(dimensions: int) -> bool:
-    """Its R*Tree is an option of its build, and takes five dimensions at most."""
+    """Returns whether SQLite was built with its R*Tree, which has at most five dimensions."""
     try:
         sqlite3.connect(":memory:").execute("CREATE VIRTUAL TABLE probe USING rtree(id, lo, hi)")
     except sqlite3.OperationalError:
@@ -82,7 +86,7 @@ def sqlite_can(dimensions: int) -> bool:
 
 
 def brute_force(lo: Floats, hi: Floats, points: Floats) -> Ask:
-    """numpy, column by column, so that most rectangles are compared in one column only."""
+    """Compares with numpy, column by column, so that most rectangles are compared in one column only."""
     columns = [(np.ascontiguousarray(lo[:, k]), np.ascontiguousarray(hi[:, k])) for k in range(lo.shape[1])]
 
     def ask() -> Matches:
@@ -99,13 +103,13 @@ def brute_force(lo: Floats, hi: Floats, points: Floats) -> Ask:
 
 
 def tree_counts(trees: Sequence[Index], points: Floats) -> Callable[[], npt.NDArray[np.bool_]]:
-    """`rtree`'s `count`, for each point and tree: whether the tree has anything there."""
+    """Calls `count` of `rtree` per point and tree."""
     corners = [tuple(row) for row in np.hstack((points, points)).tolist()]
     return lambda: np.array([[tree.count(corner) > 0 for tree in trees] for corner in corners])
 
 
 def same(one: Matches, other: Matches) -> bool:
-    """Whether two answers name the same ids for every point."""
+    """Returns whether two answers have the same ids for every point."""
     if not np.array_equal(one[0], other[0]):
         return False
     owner = np.repeat(np.arange(len(one[0]) - 1), np.diff(one[0]))

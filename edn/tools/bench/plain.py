@@ -1,15 +1,18 @@
-"""HTTP on a plain socket, for whoever measures: it shall cost as little as it can."""
+"""HTTP on plain sockets, so that the measuring program costs little."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import math
 import sys
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-#: the answer of a sink
+#: answer of a sink
 TAKEN = b"HTTP/1.1 204 No Content\r\n\r\n"
-#: takes the head and the body of a request; answers with a whole response, or never where it is None
+#: from head and body of a request to the whole response; None never answers
 Handler = Callable[[bytes, bytes], Awaitable[bytes | None]]
 
 
@@ -21,7 +24,7 @@ class Answer(NamedTuple):
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> Answer:
-    """The answer to a whole request, ready to be written; the connection stays."""
+    """Writes a whole request and returns the answer; the connection stays open."""
     writer.write(request)
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     body = await reader.readexactly(content_length(head))
@@ -34,15 +37,54 @@ async def connect(url: str, limit: int = 1 << 20) -> tuple[asyncio.StreamReader,
     return await asyncio.open_connection(host, int(port), limit=limit)
 
 
-async def publish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> None:
-    """Sends a whole request to publish a batch, which must be accepted."""
-    answer = await ask(reader, writer, request)
+def expect_accepted(answer: Answer, *_: float) -> None:
+    """Raises unless a batch was accepted."""
     if answer.status != 202:
         raise RuntimeError(f"{answer.status} to a batch: {answer.body.decode()[:200]}")
 
 
+def every(interval: float, seconds: float = math.inf) -> Iterator[float]:
+    """Yields due times at a constant interval from now on, for some seconds; interval 0 means at once."""
+    began = time.perf_counter()
+    for number in itertools.count():
+        if time.perf_counter() - began >= seconds:
+            return
+        yield began + number * interval
+
+
+async def publish(
+    url: str,
+    requests: Sequence[bytes],
+    schedule: Iterable[float],
+    connections: int,
+    on_answer: Callable[[Answer, float, float], None] = expect_accepted,
+) -> int:
+    """Sends whole requests in turn over several connections and returns their number.
+
+    `schedule` has the due time of each by `time.perf_counter`. `on_answer` gets the answer, the due time and
+    the time of sending.
+    """
+    numbered = enumerate(schedule)
+
+    async def connection() -> int:
+        reader, writer = await connect(url)
+        sent = 0
+        try:
+            for number, due in numbered:
+                if (wait := due - time.perf_counter()) > 0:
+                    await asyncio.sleep(wait)
+                began = time.perf_counter()
+                on_answer(await ask(reader, writer, requests[number % len(requests)]), due, began)
+                sent += 1
+        finally:
+            writer.close()
+        return sent
+
+    return sum(await asyncio.gather(*(connection() for _ in range(connections))))
+
+
 async def start_program(module: str, *arguments: str) -> asyncio.subprocess.Process:
-    """Starts a module as a process of its own, which shall end with its standard input."""
+    """Starts a module as a process that ends with its standard input."""
     command = (sys.executable, "-m", module, *arguments)
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
@@ -57,11 +99,11 @@ async def listen(handle: Handler) -> tuple[asyncio.Server, str]:
                 head = await reader.readuntil(b"\r\n\r\n")
                 response = await handle(head, await reader.readexactly(content_length(head.lower())))
                 if response is None:
-                    await reader.read()  # until the other side ends
+                    await reader.read()  # until the other side closes
                     return
                 writer.write(response)
         except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
-            pass  # the other side, or this benchmark, is done
+            pass  # one side has closed
         finally:
             writer.close()
 
@@ -75,6 +117,6 @@ def path_of(head: bytes) -> str:
 
 
 def content_length(head: bytes) -> int:
-    """Of a request's or an answer's lower-cased head; 0 if it names none."""
+    """Returns the content length in a lower-cased head, 0 without one."""
     length = head.partition(b"content-length:")[2]
     return int(length.partition(b"\r\n")[0] or 0)

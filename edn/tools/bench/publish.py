@@ -1,13 +1,13 @@
-"""Measures publishing, end to end, beside a bare HTTP app that only decodes the same bodies.
+"""Publishing, end to end, compared with a bare HTTP app that only decodes the same bodies.
 
-One run measures, one after the other and several times in turn, with the same publisher on the same machine:
+Rounds alternate on the same machine with the same publisher:
 
-- *bare*: uvicorn, plain ASGI, msgspec decoding each body to Python objects, nothing else;
-- *network*: a dispatcher and N servers with their subscriptions; a batch counts when every server has
-  committed what it found in it to its outbox. The sinks refuse connections, so that no delivery is measured.
+- *bare*: uvicorn, plain ASGI, msgspec decodes each body to Python objects;
+- *network*: a dispatcher and N servers with subscriptions; a batch counts when every server has committed its
+  matches to its outbox. The sinks refuse connections, so no delivery is measured.
 
-CPU time is that of the processes, read from the system; events a second include the publisher's own share of
-the machine, in both alike.
+CPU time is that of the processes, as reported by the system. Events per second include the publisher's share
+of the machine, in both alike.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import repeat
 from statistics import median
 from typing import Any
 
 import numpy as np
 import psutil
 
-from edn.client import Client, Server
+from edn.client import Client
 from edn.tools.bench.network import cpu_seconds, filled, requests_of
-from edn.tools.bench.plain import connect, publish
+from edn.tools.bench.plain import publish
 from edn.tools.bench.report import Progress, facts
 
-#: how many times as many events the bare app gets
+#: factor by which the bare app gets more events
 _BARE_TIMES = 40
 
 _BARE = """
@@ -59,13 +60,13 @@ uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off")).run(socke
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One side of the comparison: medians over the rounds."""
+    """Medians over the rounds."""
 
     dimensions: int
     servers: int
     subscriptions: int
     batch: int
-    #: events published in a round
+    #: per round
     events: int
     bare_events_per_second: float
     bare_cpu_us: float
@@ -76,35 +77,33 @@ class Cost:
     matches_per_event: float
     hit_ratio: float
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **asdict(self),
-            "dispatcher_cpu_ratio": self.dispatcher_cpu_us / self.bare_cpu_us,
-            "throughput_ratio": self.network_events_per_second / self.bare_events_per_second,
-        }
+    @property
+    def dispatcher_cpu_ratio(self) -> float:
+        return self.dispatcher_cpu_us / self.bare_cpu_us
+
+    @property
+    def throughput_ratio(self) -> float:
+        return self.network_events_per_second / self.bare_events_per_second
 
 
 show = facts(
     "Publishing, end to end",
     ("dimensions", "{r.dimensions}"),
     ("servers × subscriptions", "{r.servers} × {r.subscriptions:,}"),
-    ("matches an event, hit ratio", "{r.matches_per_event:,.1f}, {r.hit_ratio:.3f}"),
+    ("matches per event, hit ratio", "{r.matches_per_event:,.1f}, {r.hit_ratio:.3f}"),
     ("bare app: events/s", "{r.bare_events_per_second:,.0f}"),
     ("bare app: CPU µs/event", "{r.bare_cpu_us:.2f}"),
     ("network, to outbox committed: events/s", "{r.network_events_per_second:,.0f}"),
     ("dispatcher: CPU µs/event", "{r.dispatcher_cpu_us:.2f}"),
     ("all servers: CPU µs/event", "{r.servers_cpu_us:.2f}"),
     ("publisher: CPU µs/event", "{r.publisher_cpu_us:.2f}"),
-    ("dispatcher's CPU ÷ bare app's", lambda r: f"{r.dispatcher_cpu_us / r.bare_cpu_us:.1f}"),
-    (
-        "bare app's events/s ÷ network's",
-        lambda r: f"{r.bare_events_per_second / r.network_events_per_second:.1f}",
-    ),
+    ("dispatcher's CPU ÷ bare app's", "{r.dispatcher_cpu_ratio:.1f}"),
+    ("bare app's events/s ÷ network's", lambda r: f"{1 / r.throughput_ratio:.1f}"),
 )
 
 
 def run(*, dimensions: Sequence[int] | None, **sizes: Any) -> list[Cost]:
-    """A network for each number of attributes."""
+    """Measures one network per number of attributes."""
     return [measure(dimensions=width, **sizes) for width in dimensions or (8, 4)]
 
 
@@ -118,7 +117,7 @@ def measure(
     repeats: int,
     progress: Progress,
 ) -> Cost:
-    """One network. `subscriptions` is per server, `events` per round."""
+    """Measures one network; `subscriptions` is per server, `events` per round."""
     rng = np.random.default_rng(seed)
     batch = 100
     requests = requests_of(rng, dimensions, batch)
@@ -131,7 +130,7 @@ def measure(
         for number in range(repeats + 1):
             progress.say(f"publishing, round {number} of {repeats}")
             one = _round(bare, running.url, dispatcher, others, requests, events, batch)
-            if number:  # the first warms both up
+            if number:  # the first one warms up
                 rounds.append(one)
     middle = {name: median(one[name] for one in rounds) for name in rounds[0]}
     return Cost(dimensions, servers, subscriptions, batch, events, **middle)
@@ -149,63 +148,54 @@ def _round(
     count = events // batch
     bare_url, bare_process = bare
     cpu = cpu_seconds([bare_process])
-    # Many times as much for the bare app: the system counts CPU time in hundredths of a second.
-    bare_seconds = asyncio.run(_publish(bare_url, requests, count * _BARE_TIMES, settle=False)) / _BARE_TIMES
+    # More events for the bare app, because the system counts CPU time in hundredths of a second.
+    bare_seconds = asyncio.run(_publish(bare_url, requests, count * _BARE_TIMES, drain=False)) / _BARE_TIMES
     bare_cpu = (cpu_seconds([bare_process]) - cpu) / _BARE_TIMES
-    with Client(url) as client:
-        before = client.servers()
-    marks = cpu_seconds([dispatcher]), cpu_seconds(others), time.process_time()
-    seconds = asyncio.run(_publish(url, requests, count, settle=True))
-    after_marks = cpu_seconds([dispatcher]), cpu_seconds(others), time.process_time()
-    with Client(url) as client:
-        after = client.servers()
+
+    def counters() -> np.ndarray:
+        """CPU seconds of dispatcher, servers and publisher; matched and forwarded events."""
+        with Client(url) as client:
+            servers = client.servers()
+        matched, forwarded = (
+            sum(getattr(one, name) or 0 for one in servers) for name in ("matched", "forwarded")
+        )
+        cpu = cpu_seconds([dispatcher]), cpu_seconds(others), time.process_time()
+        return np.array([*cpu, matched, forwarded])
+
+    before = counters()
+    seconds = asyncio.run(_publish(url, requests, count, drain=True))
     published = count * batch
-
-    def total(name: str) -> int:
-        def counted(servers: list[Server]) -> int:
-            return sum(getattr(server, name) or 0 for server in servers)
-
-        return counted(after) - counted(before)
-
-    spent = [(late - early) / published * 1e6 for early, late in zip(marks, after_marks, strict=True)]
+    per_event = (counters() - before) / published
     return {
         "bare_events_per_second": published / bare_seconds,
         "bare_cpu_us": bare_cpu / published * 1e6,
         "network_events_per_second": published / seconds,
-        "dispatcher_cpu_us": spent[0],
-        "servers_cpu_us": spent[1],
-        "publisher_cpu_us": spent[2],
-        "matches_per_event": total("matched") / published,
-        "hit_ratio": total("forwarded") / (published * len(after)),
+        "dispatcher_cpu_us": 1e6 * per_event[0],
+        "servers_cpu_us": 1e6 * per_event[1],
+        "publisher_cpu_us": 1e6 * per_event[2],
+        "matches_per_event": per_event[3],
+        "hit_ratio": per_event[4] / len(others),
     }
 
 
-async def _publish(url: str, requests: list[bytes], count: int, *, settle: bool) -> float:
-    """Seconds for `count` requests over a few connections, and until every server has them if `settle`."""
-    left = iter(range(count))
-
-    async def connection() -> None:
-        reader, writer = await connect(url)
-        for number in left:
-            await publish(reader, writer, requests[number % len(requests)])
-        writer.close()
-
+async def _publish(url: str, requests: list[bytes], count: int, *, drain: bool) -> float:
+    """Returns the seconds for `count` requests, and until every server has them if `drain`."""
     began = time.perf_counter()
-    await asyncio.gather(*(connection() for _ in range(8)))
-    if settle:
-        await asyncio.to_thread(_settle, url)
+    await publish(url, requests, repeat(0.0, count), 8)
+    if drain:
+        await asyncio.to_thread(_drain, url)
     return time.perf_counter() - began
 
 
-def _settle(url: str) -> None:
-    """Until every server has everything. Asks seldom: a question costs the dispatcher as much as a batch."""
+def _drain(url: str) -> None:
+    """Waits until no server has a lag; polls seldom, because a poll costs as much as a batch."""
     with Client(url) as client:
         before, at = None, time.perf_counter()
         while lag := max(1 if server.lag is None else server.lag for server in client.servers()):
             now = time.perf_counter()
             rate = (before - lag) / (now - at) if before is not None and before > lag else 0.0
             before, at = lag, now
-            # Half of what it will still take, if it goes on as since the last question.
+            # Half of the remaining time at the rate since the last poll.
             time.sleep(min(2.0, max(0.05, lag / rate / 2)) if rate else 0.1)
 
 

@@ -1,25 +1,23 @@
-"""Measures replay: a new subscription among many retained events, beside publishers.
+"""Replay of many retained events to new subscriptions, beside publishers.
 
-A network of its own keeps events for ever. *First* is the time from the request to subscribe to the first
-notification at the receiver, *all* to the last of its past. Live throughput is that of publishers who wait
-for their answers, to a topic that keeps nothing, for some seconds alone and for as long while one
-subscription after the other is told its past; in turn, and the medians of the pairs count.
+*First* is the time from the request to subscribe to the first notification, *all* to the last replayed one.
+Live throughput is that of publishers that wait for each answer, to a topic without retention, for some
+seconds without and with replays to one new subscription after the other. The median of the pairs counts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import math
 import multiprocessing
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from itertools import repeat
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 from statistics import median
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -27,10 +25,10 @@ import numpy as np
 from edn.client import AsyncClient
 from edn.tools.bench.network import TOPIC, names_of, network, requests_of
 from edn.tools.bench.overload import Receiver
-from edn.tools.bench.plain import connect, publish
+from edn.tools.bench.plain import every, publish
 from edn.tools.bench.report import Progress, facts, median_ratio
 
-#: the topics: one that keeps its events, one that does not
+#: the topics: one with retention, one without
 KEPT, LIVE = TOPIC, "live"
 BATCH = 100
 CONNECTIONS = 4
@@ -44,40 +42,37 @@ class Outcome:
     servers: int
     retained: int
     matching: int = 0
-    #: seconds, one a subscription
+    #: seconds, one per subscription
     first: list[float] = field(default_factory=list)
     all: list[float] = field(default_factory=list)
-    #: the same of those who subscribed while others published
+    #: the same while others publish
     first_beside: list[float] = field(default_factory=list)
     #: events/s of the pairs
     alone: list[float] = field(default_factory=list)
     beside: list[float] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "throughput_ratio": self.ratio}
-
     @property
-    def ratio(self) -> float:
+    def throughput_ratio(self) -> float:
         return median_ratio(self.beside, self.alone)
 
 
 show = facts(
-    "The past of new subscriptions",
+    "Replay to new subscriptions",
     ("servers", "{r.servers}"),
     ("events retained, of which match", "{r.retained:,}, {r.matching:,}"),
     ("first notification: median, longest", lambda r: f"{median(r.first):.3f} s, {max(r.first):.3f} s"),
-    ("all of the past: median, longest", lambda r: f"{median(r.all):.3f} s, {max(r.all):.3f} s"),
+    ("all of the replay: median, longest", lambda r: f"{median(r.all):.3f} s, {max(r.all):.3f} s"),
     (
         "first notification beside publishers",
         lambda r: f"{median(r.first_beside):.3f} s, {max(r.first_beside):.3f} s",
     ),
     ("live publishing alone: events/s", lambda r: f"{median(r.alone):,.0f}"),
     ("live publishing beside replays: events/s", lambda r: f"{median(r.beside):,.0f}"),
-    ("ratio, median of the pairs", "{r.ratio:.3f}"),
+    ("ratio, median of the pairs", "{r.throughput_ratio:.3f}"),
 )
 
 
-def run(
+async def run(
     *,
     servers: int,
     retained: int,
@@ -87,44 +82,44 @@ def run(
     seed: int,
     progress: Progress,
 ) -> Outcome:
-    with network(servers) as running:
-        return asyncio.run(
-            _run(running.url, Outcome(servers, retained), subscriptions, pairs, seconds, seed, progress)
-        )
-
-
-async def _run(
-    url: str, outcome: Outcome, subscriptions: int, pairs: int, seconds: float, seed: int, progress: Progress
-) -> Outcome:
-    rng = np.random.default_rng(seed)
+    outcome = Outcome(servers, retained)
     names = dict.fromkeys(names_of(DIMENSIONS), "number")
-    kept = requests_of(rng, DIMENSIONS, BATCH)
+    kept = requests_of(np.random.default_rng(seed), DIMENSIONS, BATCH)
     live = [one.replace(f"/{KEPT}/".encode(), f"/{LIVE}/".encode(), 1) for one in kept]
-    async with Receiver() as receiver, AsyncClient(url) as client:
-        await client.create_topic(KEPT, names, availability="forever")
-        await client.create_topic(LIVE, names)
-        progress.say(f"publishing {outcome.retained:,} events that are kept")
-        count = outcome.retained // BATCH
-        await _publish(url, kept, count=count)
-        events = [msgspec.json.decode(one.partition(b"\r\n\r\n")[2]) for one in kept]
-        matching = [sum(event["a0"] < SMALL for event in batch) for batch in events]
-        outcome.matching = sum(matching[number % len(kept)] for number in range(count))
-        for number in range(subscriptions):
-            progress.say(f"subscription {number + 1} of {subscriptions}")
-            first, last = await _tell(client, receiver, f"warm-{number}", outcome.matching)
-            outcome.first.append(first)
-            outcome.all.append(last)
-        for number in range(pairs):
-            progress.say(f"live throughput, pair {number + 1} of {pairs}")
-            outcome.alone.append(await _publish(url, live, seconds=seconds))
-            with _subscribers(url, f"live-{number}", outcome.matching) as told:
-                outcome.beside.append(await _publish(url, live, seconds=seconds))
-            outcome.first_beside += told
+    with network(servers) as running:
+        url = running.url
+        async with Receiver() as receiver, AsyncClient(url) as client:
+            await client.create_topic(KEPT, names, availability="forever")
+            await client.create_topic(LIVE, names)
+            progress.say(f"publishing {retained:,} events with retention")
+            count = retained // BATCH
+            await publish(url, kept, repeat(0.0, count), CONNECTIONS)
+            events = [msgspec.json.decode(one.partition(b"\r\n\r\n")[2]) for one in kept]
+            matching = [sum(event["a0"] < SMALL for event in batch) for batch in events]
+            outcome.matching = sum(matching[number % len(kept)] for number in range(count))
+            for number in range(subscriptions):
+                progress.say(f"subscription {number + 1} of {subscriptions}")
+                first, last = await _replay(client, receiver, f"warm-{number}", outcome.matching)
+                outcome.first.append(first)
+                outcome.all.append(last)
+            for number in range(pairs):
+                progress.say(f"live throughput, pair {number + 1} of {pairs}")
+                outcome.alone.append(await _live_throughput(url, live, seconds))
+                with _subscribers(url, f"live-{number}", outcome.matching) as taken:
+                    outcome.beside.append(await _live_throughput(url, live, seconds))
+                outcome.first_beside += taken
     return outcome
 
 
-async def _tell(client: AsyncClient, receiver: Receiver, name: str, count: int) -> tuple[float, float]:
-    """Subscribe; the seconds until the first and until the last notification of the past."""
+async def _live_throughput(url: str, requests: list[bytes], seconds: float) -> float:
+    """Returns the events per second of a few publishers that wait for each answer."""
+    began = time.perf_counter()
+    sent = await publish(url, requests, every(0.0, seconds), CONNECTIONS)
+    return sent * BATCH / (time.perf_counter() - began)
+
+
+async def _replay(client: AsyncClient, receiver: Receiver, name: str, count: int) -> tuple[float, float]:
+    """Subscribes and returns the seconds to the first and to the last replayed notification."""
     path = f"/{name}"
     began = time.perf_counter()
     await client.subscribe(KEPT, {"a0": {"lt": SMALL}}, url=f"{receiver.url}/{name}", id=name)
@@ -138,59 +133,37 @@ async def _tell(client: AsyncClient, receiver: Receiver, name: str, count: int) 
 
 @contextmanager
 def _subscribers(url: str, name: str, count: int) -> Iterator[list[float]]:
-    """One subscription after the other, from a process of its own: publishers are not to be slowed by it.
+    """Subscribes again and again in another process, so that publishers are not slowed by it.
 
-    Gives the seconds to each first notification, once it is over.
+    The list has the seconds to each first notification, at the end.
     """
     context = multiprocessing.get_context("spawn")
     begun, ending, answer = context.Event(), context.Event(), context.SimpleQueue()
-    process = context.Process(target=_keep_telling, args=(url, name, count, begun, ending, answer))
+    process = context.Process(target=_keep_subscribing, args=(url, name, count, begun, ending, answer))
     process.start()
     begun.wait()
-    told: list[float] = []
+    taken: list[float] = []
     try:
-        yield told
+        yield taken
     finally:
         ending.set()
-        told += answer.get()
+        taken += answer.get()
         process.join()
 
 
-def _keep_telling(
+def _keep_subscribing(
     url: str, name: str, count: int, begun: Event, ending: Event, answer: SimpleQueue[list[float]]
 ) -> None:
-    async def keep_telling() -> None:
-        told: list[float] = []
+    async def keep_subscribing() -> None:
+        taken: list[float] = []
         async with Receiver() as receiver, AsyncClient(url) as client:
             for number in itertools.count():
-                first, _ = await _tell(client, receiver, f"{name}-{number}", count)
+                first, _ = await _replay(client, receiver, f"{name}-{number}", count)
                 if begun.is_set():
-                    told.append(first)
+                    taken.append(first)
                 begun.set()
                 if ending.is_set():
                     break
-        answer.put(told)
+        answer.put(taken)
 
-    asyncio.run(keep_telling())
-
-
-async def _publish(
-    url: str, requests: list[bytes], *, seconds: float = math.inf, count: int | None = None
-) -> float:
-    """Events a second of a few publishers who wait for each answer, for a time or a number of requests."""
-    began = time.perf_counter()
-    numbers = iter(range(count) if count is not None else itertools.count())
-
-    async def one() -> int:
-        reader, writer = await connect(url)
-        sent = 0
-        for number in numbers:
-            if time.perf_counter() - began > seconds:
-                break
-            await publish(reader, writer, requests[number % len(requests)])
-            sent += 1
-        writer.close()
-        return sent * BATCH
-
-    counts = await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
-    return sum(counts) / (time.perf_counter() - began)
+    asyncio.run(keep_subscribing())

@@ -1,4 +1,4 @@
-"""How benchmarks time, and how they tell: the clock's rules, a progress line, tables, the machine's name."""
+"""Timing rules, progress line and result tables of the benchmarks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from statistics import median
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from rich.console import Console
 from rich.status import Status
@@ -23,11 +22,11 @@ from edn.tools.console import show_json, show_table
 def interleaved(
     runs: Mapping[str, Callable[[], object]], *, repeats: int, at_least: float
 ) -> dict[str, float]:
-    """Seconds that each run takes: the median of `repeats` rounds, in each of which all take their turn.
+    """Returns the seconds of each run: the median over `repeats` rounds that include every run.
 
-    In its turn a run is made as often as it takes to fill `at_least` seconds, so that a short one is not
-    measured by its first, cold moment. Whatever slows the machine for a while slows all of them. The clock is
-    that of the one thread that works: when other programs have the processor, it stands still.
+    A run is repeated for at least `at_least` seconds per round, so that a short run is not measured cold.
+    Rounds interleave, so a slow moment of the machine slows all runs. The clock is the thread's CPU time, so
+    other programs do not count.
     """
     taken: dict[str, list[float]] = {name: [] for name in runs}
     for run in runs.values():
@@ -35,18 +34,15 @@ def interleaved(
     for _ in range(repeats):
         for name, run in runs.items():
             count, began = 0, time.thread_time()
-            while True:
+            while not count or time.thread_time() - began < at_least:
                 run()
                 count += 1
-                elapsed = time.thread_time() - began
-                if elapsed >= at_least:
-                    break
-            taken[name].append(elapsed / count)
+            taken[name].append((time.thread_time() - began) / count)
     return {name: median(times) for name, times in taken.items()}
 
 
 def median_ratio(over: Sequence[float], under: Sequence[float]) -> float:
-    """Returns the median of the ratios, pair by pair: what slows the machine for a while slows both."""
+    """Returns the median of the pairwise ratios: a slow moment of the machine slows both of a pair."""
     return median(one / other for one, other in zip(over, under, strict=True))
 
 
@@ -57,7 +53,7 @@ async def run_pairs(
     progress: Progress,
     what: str = "",
 ) -> tuple[list[T], list[T]]:
-    """Runs two kinds of rounds in turn and returns what each gave; the first pair, number 0, warms up."""
+    """Alternates two kinds of rounds and returns their results, without pair 0, which warms up."""
     found: tuple[list[T], list[T]] = ([], [])
     for pair in range(count + 1):
         progress.say(f"{what}pair {pair} of {count}")
@@ -76,16 +72,16 @@ def new_axes(rows: int, columns: int, width: float, height: float, **options: An
     return pyplot.subplots(rows, columns, figsize=(width, height), **options)
 
 
-def save(figure: Any, path: Path, dpi: int = 110) -> None:
+def save(figure: Any, file: Path | BinaryIO, dpi: int = 110) -> None:
     from matplotlib import pyplot
 
     figure.tight_layout()
-    figure.savefig(path, dpi=dpi)
+    figure.savefig(file, format="png", dpi=dpi)
     pyplot.close(figure)
 
 
 def machine() -> str:
-    """The processor, its cores, and the Python that was measured with."""
+    """Returns processor, number of cores, system and Python version."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -97,20 +93,17 @@ def machine() -> str:
 
 
 class Progress:
-    """A line on the terminal that says what is being measured; silent where there is no terminal."""
+    """A progress line on the terminal; silent without one."""
 
     def __init__(self) -> None:
-        console = Console(stderr=True)
-        self._status: Status | None = console.status("starting") if sys.stderr.isatty() else None
+        self._status: Status | None = Console(stderr=True).status("starting") if sys.stderr.isatty() else None
 
     def __enter__(self) -> Progress:
         if self._status is not None:
             self._status.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._status is not None:
             self._status.stop()
 
@@ -121,15 +114,15 @@ class Progress:
 
 T = TypeVar("T")
 
-#: A template that gets the result as `r`, or a function of the result.
+#: a template of the result `r`, or a function of the result
 Cell = str | Callable[[Any], str]
-#: names of cells, which may be templates, too, and their contents
+#: names of cells, which may be templates too, and their contents
 Cells = Sequence[tuple[str, Cell]]
 Show = Callable[..., None]
 
 
 def facts(title: Cell, *cells: tuple[str, Cell]) -> Show:
-    """Returns the `show` of a benchmark whose results are a table each: a line per cell."""
+    """Returns the `show` of a benchmark with one table per result: a line per cell."""
 
     def show_facts(result: Any, *, as_json: bool) -> None:
         if as_json:
@@ -144,7 +137,7 @@ def facts(title: Cell, *cells: tuple[str, Cell]) -> Show:
 
 
 def rows(title: Cell, *columns: tuple[str, Cell], of: str = "") -> Show:
-    """Returns the `show` of a benchmark whose results are rows of one table: a column per cell.
+    """Returns the `show` of a benchmark with one table: a column per cell.
 
     The rows are the result itself, or its attribute `of`.
     """
@@ -166,16 +159,17 @@ def fill(cell: Cell, result: object) -> str:
 
 
 def to_json(result: Any) -> Any:
-    """Returns a result for programs: its own `to_json`, or all of its fields."""
+    """Returns a result for `--json`: fields and properties of a dataclass."""
     if isinstance(result, list):
         return [to_json(one) for one in result]
-    if hasattr(result, "to_json"):
-        return result.to_json()
-    return asdict(result) if is_dataclass(result) and not isinstance(result, type) else result
+    if not is_dataclass(result) or isinstance(result, type):
+        return result
+    properties = [name for name, kind in vars(type(result)).items() if isinstance(kind, property)]
+    return {**asdict(result), **{name: getattr(result, name) for name in properties}}
 
 
 def _draw(results: Sequence[Any]) -> None:
-    """Prints the histograms of results that have any."""
+    """Prints the histograms of results."""
     console = Console()
     for result in results:
         for distribution in getattr(result, "distributions", ()):
@@ -184,14 +178,14 @@ def _draw(results: Sequence[Any]) -> None:
 
 
 def print_rows(title: str, columns: Cells, results: Sequence[Any]) -> None:
-    """Prints results as rows of a table for people."""
+    """Prints results as rows of a table."""
     print_table(
         title, [name for name, _ in columns], [[fill(cell, r) for _, cell in columns] for r in results]
     )
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table for people, with the machine named below it."""
+    """Prints a table, with the machine below it."""
     table = Table(title=title, caption=machine())
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number == 0 else "right")

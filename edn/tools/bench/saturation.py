@@ -1,9 +1,8 @@
-"""A network that is always asked for more than it carries: what capacity and self-tuning are measured on.
+"""A saturated network, on which capacity and self-tuning are measured.
 
-The network runs with the published kind of router (`rtree`), so that routing costs about what it did then,
-and holds publishers while a server is too far behind, so that what passes is what its bottleneck carries.
-Events that passed through all of it are counted: those that were published, less those that the slowest
-server has yet to get.
+The router is of the published kind (`rtree`), so that routing costs about as much as published. Publishers
+are held while a server is too far behind, so the throughput is that of the bottleneck. Counted are the events
+that have passed the whole network: published events minus the lag of the slowest server.
 """
 
 from __future__ import annotations
@@ -24,41 +23,41 @@ from edn.tools.bench.plain import ask, connect
 from edn.tools.bench.report import Progress
 from edn.tools.bench.workloads import Workload
 
-#: the precisions that are tried
+#: measured precisions
 GRID = tuple(round(step / 10, 1) for step in range(11))
 BATCH = 10
 CONNECTIONS = 24
-#: records that a server may be behind: small, so that what waits does not blur what passes
+#: allowed lag of a server in records: small, so that queues do not distort the throughput
 LAG_LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """Of the network under test."""
+    """Size of the network under test."""
 
     servers: int
-    #: of each server
+    #: per server
     subscriptions: int
     dimensions: int = 8
     router: str
-    #: seconds between two looks of the self-tuner
+    #: seconds between two readings of the self-tuner
     interval: float
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What passed while somebody looked."""
+    """Result of one measurement."""
 
-    #: events a second through the whole network
+    #: events per second through the whole network
     throughput: float
     #: copies sent ÷ (events × servers)
     hit_ratio: float
-    #: the part of one core that the dispatcher got while it wanted one; None if it was not seen
+    #: share of a core that the dispatcher got while it needed one; None if unknown
     core: float | None
 
 
 class Publisher(threading.Thread):
-    """Publishes as fast as it is answered, whatever requests it was last given, until it is stopped."""
+    """Publishes `requests` as fast as answers arrive, until it is stopped."""
 
     def __init__(self, url: str, requests: list[bytes]) -> None:
         super().__init__(name="publisher", daemon=True)
@@ -97,7 +96,7 @@ class Publisher(threading.Thread):
 
 
 class Saturated:
-    """The running network and its publisher, with the calls that the benchmarks make."""
+    """A running network and its publisher."""
 
     def __init__(self, size: Size, publisher: Publisher, http: httpx.Client) -> None:
         self.size = size
@@ -106,13 +105,11 @@ class Saturated:
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         self._publisher.check()
-        response = self._http.request(method, path, json=body)
-        response.raise_for_status()
-        answer: dict[str, Any] = response.json()
+        answer: dict[str, Any] = self._http.request(method, path, json=body).raise_for_status().json()
         return answer
 
     def events(self, workload: Workload, seed: int) -> None:
-        """Publish events of this workload from now on."""
+        """Changes the published events."""
         self._publisher.requests = requests_of(workload, seed)
 
     def link(self, bytes_per_second: float | None) -> None:
@@ -126,18 +123,18 @@ class Saturated:
         return self._call("GET", "/v1/tuning")
 
     def survey(self) -> dict[str, Any]:
-        """The model's curve over all precisions, with the parameters of the moment."""
+        """Returns the model's curve over all precisions, with its current parameters."""
         return self._call("POST", "/v1/tuning/survey")
 
     def _counted(self) -> tuple[float, int, int]:
-        told = self._call("GET", "/v1/servers")
+        found = self._call("GET", "/v1/servers")
         now = time.perf_counter()
-        behind = max((server["lag"] or 0 for server in told["servers"]), default=0)
+        behind = max((server["lag"] or 0 for server in found["servers"]), default=0)
         copies = int(self._call("GET", "/v1/link")["copies"])
-        return now, int(told["published"]) - behind, copies
+        return now, int(found["published"]) - behind, copies
 
     def watch(self, seconds: float) -> Passed:
-        """What passes in that time."""
+        """Measures for some seconds."""
         began, events, copies = self._counted()
         time.sleep(seconds)  # the length of the measurement
         ended, events_then, copies_then = self._counted()
@@ -150,15 +147,15 @@ class Saturated:
         )
 
     def at(self, precision: float, *, settle: float, seconds: float) -> Passed:
-        """What passes at a fixed precision."""
+        """Measures a fixed precision."""
         self.tune("fixed", precision)
-        time.sleep(settle)  # what the precision before has left behind passes meanwhile
+        time.sleep(settle)  # until the queues of the former precision are empty
         return self.watch(seconds)
 
     def sweep(
         self, rounds: int, seconds: float, progress: Progress, what: str = ""
     ) -> dict[float, list[Passed]]:
-        """What passes at each fixed precision, in rounds that take all of them in turn."""
+        """Measures each fixed precision, in rounds of all of them."""
         seen: dict[float, list[Passed]] = {at: [] for at in GRID}
         for number in range(rounds):
             for at in GRID:
@@ -168,14 +165,14 @@ class Saturated:
 
 
 def requests_of(workload: Workload, seed: int) -> list[bytes]:
-    # Not the subscriptions' generator begun anew: events would be the corners of rectangles.
+    # The subscriptions' own seed would make events the corners of rectangles.
     rng = np.random.default_rng([seed, 1])
     return [request_of(body) for body in bodies_of(workload.points(rng, BATCH) for _ in range(200))]
 
 
 @contextmanager
 def saturated(size: Size, workload: Workload, *, seed: int, progress: Progress) -> Iterator[Saturated]:
-    """A network of that size with its subscriptions, summarised, and a publisher at work on it."""
+    """Runs a network with its subscriptions, all summarised, and a publisher."""
     environment = {
         "EDN_ROUTER": size.router,
         "EDN_TUNING": "fixed",

@@ -1,4 +1,4 @@
-"""How matching grows: with the number of subscriptions, with dimensions, and with the kind of filters."""
+"""Matching by number of subscriptions, by dimensions, and by kind of filters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from edn.tools.bench.report import Progress, interleaved, new_axes, rows, save
 from edn.tools.bench.workloads import Workload, market, uniform, zipf
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
-#: the space of a million subscriptions is not the only thing that grows: twice the columns, twice the memory
 DIMENSIONS = (2, 4, 8, 16, 32)
 
 
@@ -48,21 +47,21 @@ show = rows(
 
 
 def run(*, quick: bool, seed: int, progress: Progress) -> list[Result]:
-    """Every workload at every size."""
+    """Measures every workload at every size."""
     workloads = [*(uniform(d) for d in DIMENSIONS), zipf(4, 1.0), market()]
     sizes = (200, 400) if quick else SIZES
     results = []
     for workload in workloads:
         for size in sizes:
             progress.say(f"{workload.name}: {size:,} subscriptions")
-            # so many events that the answers stay below some tens of megabytes
+            # Few enough events that the answers stay below some tens of megabytes.
             events = 20 if quick else 1000 if size < 1_000_000 else 200
             results.append(measure(workload, size, events, seed=seed, turn=0.0 if quick else 0.05))
     return results
 
 
 def measure(workload: Workload, subscriptions: int, events: int, *, seed: int, turn: float) -> Result:
-    """Load one index in one call and match one batch again and again."""
+    """Loads an index in one call and matches one batch again and again."""
     rng = np.random.default_rng(seed)
     lo, hi = workload.rectangles(rng, subscriptions)
     points = workload.points(rng, events)
@@ -85,12 +84,12 @@ def measure(workload: Workload, subscriptions: int, events: int, *, seed: int, t
 
 
 def draw(results: Sequence[Result], path: Path) -> None:
-    """Two panels: time over subscriptions, a line a workload; and time over dimensions, a line a size."""
+    """Draws time by subscriptions, one line per workload, and by dimensions, one line per size."""
     figure, (left, right) = new_axes(1, 2, 11, 4.5, sharey=True)
     for name in dict.fromkeys(result.workload for result in results):
         line = [result for result in results if result.workload == name]
         left.plot([r.subscriptions for r in line], [r.us_per_event for r in line], marker="o", label=name)
-    left.set(xscale="log", yscale="log", xlabel="subscriptions", ylabel="µs an event, all ids found")
+    left.set(xscale="log", yscale="log", xlabel="subscriptions", ylabel="µs per event, all ids found")
     even = [result for result in results if result.workload.startswith("uniform")]
     for size in sorted({result.subscriptions for result in even}):
         line = [result for result in even if result.subscriptions == size]

@@ -1,13 +1,13 @@
-"""Self-tuning on a running network, beside every fixed precision, through three situations.
+"""Self-tuning of a running network, compared with every fixed precision in three situations.
 
-1. *base*: even events, and a link so wide that routing and link carry the same at precision 0.5;
+1. *base*: uniform events, and a link so wide that routing and link carry the same at precision 0.5;
 2. *events*: the events change to normal(9.5, 0.25);
-3. *link*: even events again, and a link of another width.
+3. *link*: uniform events again, and a link of another width.
 
-The tuned network goes through all three, from a precise start; events and link change while it is tuned to
-what was before. In each situation it is given time to find its precision and is watched; then every fixed
-precision of the grid is measured in the same situation, in rounds; then the best of them and the tuned
-network, in turns. A constant precision is judged by the same marks as the tuned network.
+The tuned network starts precise and passes all three; events and link change while it is tuned to the former
+situation. In each situation it gets time to adapt and is measured; then every fixed precision is measured, in
+rounds; then the best of them and the tuned network, in turns. Constant precisions are judged by the same
+marks as the tuned network.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ COLUMNS: Cells = (
     ("at", lambda r: " ".join(f"{at:g}" for at in r.visited)),
     ("changes", "{r.changes}"),
 )
-#: shares of the best fixed precision that are asked of the tuned network, situation by situation
+#: required shares of the best fixed precision, per situation
 MARKS = (0.95, 0.9, 0.9)
-#: and in the first situation so many times both "precise" and "none"
+#: required factor over precise summaries and none, in the first situation
 GAIN = 1.1
 
 
 class Situation(msgspec.Struct, frozen=True):
     name: str
     bytes_per_second: float
-    #: precision → events a second
+    #: precision → events per second
     fixed: dict[float, float]
-    #: the best of them; it and the tuned network were measured again, in turns
+    #: the best of them, measured again in turns with the tuned network
     best: float
     best_throughput: float
     tuned: float
-    #: seconds since the beginning, precision and throughput of the tuned network, sampled
+    #: samples of the tuned network: seconds since the beginning, precision, throughput
     trace: list[tuple[float, float, float]]
-    #: precisions while it was watched
+    #: precisions after it adapted
     visited: list[float]
     changes: int
 
@@ -65,28 +65,28 @@ class Situation(msgspec.Struct, frozen=True):
         return self.tuned / self.best_throughput
 
     def relative(self, precision: float) -> float:
-        """A fixed precision in parts of the best, from the same rounds."""
+        """Returns a fixed precision ÷ the best, from the same rounds."""
         return self.fixed[precision] / self.fixed[self.best]
 
 
 class Outcome(msgspec.Struct, frozen=True):
     mode: str
     situations: list[Situation]
-    #: what the network said of its decisions
+    #: decisions of the tuner
     history: list[dict[str, Any]]
 
     def passes(self, shares: list[float]) -> bool:
-        """Whether these shares of the best fixed precision, one a situation, reach the marks."""
+        """Returns whether these shares of the best fixed precision, one per situation, reach the marks."""
         base = self.situations[0]
         reached = all(share >= mark for share, mark in zip(shares, MARKS, strict=True))
         return reached and shares[0] >= GAIN * max(base.relative(0.0), base.relative(1.0))
 
     def verdicts(self) -> dict[str, bool]:
-        """The tuned network, and the constants that it must beat."""
-        told = {self.mode: self.passes([situation.share for situation in self.situations])}
+        """Judges the tuned network, and the constant precisions that it must beat."""
+        verdicts = {self.mode: self.passes([situation.share for situation in self.situations])}
         for constant in (0.0, 0.5, 1.0):
-            told[f"fixed {constant:g}"] = self.passes([one.relative(constant) for one in self.situations])
-        return told
+            verdicts[f"fixed {constant:g}"] = self.passes([one.relative(constant) for one in self.situations])
+        return verdicts
 
 
 def show(outcome: Outcome, *, as_json: bool) -> None:
@@ -115,13 +115,12 @@ def run(
     seed: int,
     progress: Progress,
 ) -> Outcome:
-    """`seconds`: of each measurement; `adapting`: seconds to adapt; `wider`: the link's change."""
+    """`seconds`: of each measurement; `adapting`: seconds to adapt; `wider`: factor of the link."""
     size = Size(servers=servers, subscriptions=subscriptions, router="rtree", interval=interval)
     even, crowded = uniform(size.dimensions), crowd(size.dimensions)
     with saturated(size, even, seed=seed, progress=progress) as network:
         progress.say("measuring the model's parameters")
-        told = parameters_under_load(network, 2.5 * size.interval)
-        width = crossing(told["curve"], told["parameters"], 0.5)
+        width = crossing(parameters_under_load(network, 2.5 * size.interval), 0.5)
         plan: list[tuple[str, Workload, float]] = [
             ("base", even, width),
             ("events", crowded, width),
@@ -142,16 +141,16 @@ def run(
             swept = network.sweep(rounds, seconds, progress, f"{name}: ")
             fixed = {at: fmean(one.throughput for one in passed) for at, passed in swept.items()}
             best = max(fixed, key=fixed.__getitem__)
-            # Turn by turn, so that whatever slows the machine for a while slows both.
+            # In turns, so that a slow moment of the machine slows both.
             at_best, tuned = [], []
             for number in range(2 * rounds):
                 progress.say(f"{name}: best fixed and tuned, turn {number + 1} of {2 * rounds}")
                 at_best.append(network.at(best, settle=min(1.5, seconds), seconds=seconds).throughput)
                 network.tune(mode, precision)
-                time.sleep(min(1.5, seconds))  # as for a fixed precision
+                time.sleep(min(1.5, seconds))  # like a fixed precision
                 tuned.append(network.watch(seconds).throughput)
                 precision = float(network.tuning()["precision"])
-            # The next situation finds the network tuned to this one.
+            # The next situation must find the network tuned to this one.
             _watch(network, 2 * size.interval, began, [], f"{name}: tuned again", progress)
             seen = [at for _, at, _ in trace[adapted - 1 :]]
             situations.append(
@@ -178,19 +177,17 @@ def _watch(
     trace: list[tuple[float, float, float]],
     what: str,
     progress: Progress,
-) -> float:
-    """Mean throughput over that time; samples of it go to the trace."""
+) -> None:
+    """Appends samples of the network to the trace for some seconds."""
     progress.say(what)
     step = min(seconds, 2.0)
-    passed = []
     for _ in range(max(1, round(seconds / step))):
-        passed.append(network.watch(step).throughput)
-        trace.append((time.perf_counter() - began, float(network.tuning()["precision"]), passed[-1]))
-    return fmean(passed)
+        passed = network.watch(step).throughput
+        trace.append((time.perf_counter() - began, float(network.tuning()["precision"]), passed))
 
 
 def draw(outcome: Outcome, path: Path) -> None:
-    """Precision and throughput over time, with the best fixed precision of each situation."""
+    """Draws precision and throughput over time, with the best fixed precision of each situation."""
     figure, (upper, lower) = new_axes(2, 1, 10, 6, sharex=True)
     begin = 0.0
     for situation in outcome.situations:
@@ -202,10 +199,7 @@ def draw(outcome: Outcome, path: Path) -> None:
         lower.hlines(situation.best, times[0], times[-1], linestyles="--", color="grey")
         upper.text(times[0], 0.97, situation.name, va="top", transform=upper.get_xaxis_transform())
         begin = times[-1] + 2.0
-    upper.set_ylim(0, None)
-    upper.set_ylabel("events/s")
-    lower.set_ylim(-0.05, 1.05)
-    lower.set_ylabel("precision")
-    lower.set_xlabel("seconds; dashed: the best fixed precision")
-    upper.set_title(_title(outcome))
+    upper.set(ylim=(0, None), ylabel="events/s", title=_title(outcome))
+    xlabel = "seconds; dashed: the best fixed precision"
+    lower.set(ylim=(-0.05, 1.05), ylabel="precision", xlabel=xlabel)
     save(figure, path)

@@ -1,9 +1,8 @@
-"""A thousand clients that send a byte a second: what they do to the latency of an ordinary publisher.
+"""Latency of a publisher beside a thousand clients that send one byte per second.
 
-Pairs of rounds on one network, alone and beside them in turn: the publisher sends single events, one after
-the other at a steady rate, and each answer's time is taken. The clients begin requests and never finish them;
-those that are cut off come back. The ratio of the two 99th percentiles is taken pair by pair; the median
-counts.
+Pairs of rounds on one network, without and with slow clients: the publisher sends single events at a steady
+rate. Slow clients begin requests and never finish them; those that are disconnected come back. The median of
+the pairwise ratios of the 99th percentiles counts.
 """
 
 from __future__ import annotations
@@ -12,11 +11,12 @@ import asyncio
 import sys
 import time
 from dataclasses import dataclass
+from itertools import islice
 
 from edn.client import AsyncClient
 from edn.tools.bench.histogram import Distribution, percentile
 from edn.tools.bench.network import network
-from edn.tools.bench.plain import ask, connect, start_program
+from edn.tools.bench.plain import Answer, connect, every, expect_accepted, publish, start_program
 from edn.tools.bench.report import Progress, facts, median_ratio
 
 TOPIC = "slowclients"
@@ -30,13 +30,13 @@ class Outcome:
     clients: int
     pairs: int
     requests_each: int
-    #: milliseconds, by pair: alone and beside the slow ones
+    #: 99th percentile in milliseconds per pair, without and with slow clients
     alone: list[float]
     beside: list[float]
     ratio: float
-    #: connections of theirs that were cut off
+    #: connections of slow clients that the dispatcher closed
     cut: int
-    #: of all rounds together: alone and beside the slow ones
+    #: of all rounds, without and with slow clients
     distributions: list[Distribution]
 
 
@@ -47,7 +47,7 @@ class _Clients:
         self.cut = 0
 
     async def run(self) -> None:
-        """Until standard input ends."""
+        """Runs until standard input ends."""
         started = [asyncio.Event() for _ in range(self._clients)]
         tasks = [asyncio.create_task(self._trickle(number, one)) for number, one in enumerate(started)]
         await asyncio.gather(*(one.wait() for one in started))
@@ -59,7 +59,7 @@ class _Clients:
         print(self.cut)  # noqa: T201  likewise
 
     async def _trickle(self, number: int, started: asyncio.Event) -> None:
-        # Half of them never end their headers, half their body. No two send at the same moment.
+        # Half of them never end their headers, half their body. They do not send at the same moment.
         whole = _HEAD + (b"content-length: 100000\r\n\r\n" if number % 2 else b"x-slow: ")
         await asyncio.sleep(number / self._clients)
         while True:
@@ -80,66 +80,54 @@ class _Clients:
 
 
 async def _round(url: str, requests: int, rate: float) -> list[float]:
-    """How long a publisher's answers took, in milliseconds."""
-    reader, writer = await connect(url)
+    """Returns the milliseconds of each answer."""
     body = b'{"price": 1.5}'
     request = _HEAD + b"content-length: %d\r\n\r\n%b" % (len(body), body)
-    taken = []
-    due = time.perf_counter()
-    for _ in range(requests):
-        due += 1 / rate
-        await asyncio.sleep(max(0.0, due - time.perf_counter()))
-        began = time.perf_counter()
-        answer = await ask(reader, writer, request)
-        taken.append(1e3 * (time.perf_counter() - began))
-        if answer.status != 202:
-            raise RuntimeError(f"the publisher was refused: {answer.head[:100]!r}")
-    writer.close()
+    taken: list[float] = []
+
+    def on_answer(answer: Answer, due: float, sent: float) -> None:
+        taken.append(1e3 * (time.perf_counter() - sent))
+        expect_accepted(answer)
+
+    await publish(url, [request], islice(every(1 / rate), requests), 1, on_answer)
     return taken
-
-
-async def _measure(
-    url: str, clients: int, pairs: int, requests: int, rate: float, progress: Progress
-) -> Outcome:
-    async with AsyncClient(url) as client:
-        await client.create_topic(TOPIC, {"price": "number"})
-    await _round(url, requests // 4, rate)
-    alone: list[list[float]] = []
-    beside: list[list[float]] = []
-    cut = 0
-    for pair in range(pairs):
-        progress.say(f"pair {pair + 1} of {pairs}")
-        for slowly in (False, True) if pair % 2 == 0 else (True, False):
-            # A process of their own in both, alike but for how many: they shall not slow who measures.
-            slow = await start_program("edn.tools.bench.slowclients", url, str(clients if slowly else 0))
-            assert slow.stdout is not None
-            await slow.stdout.readline()  # all have begun
-            (beside if slowly else alone).append(await _round(url, requests, rate))
-            told, _ = await slow.communicate(b"")  # which ends its standard input
-            cut += int(told or 0)
-    tails, tails_beside = ([percentile(one, 99) for one in rounds] for rounds in (alone, beside))
-    ratio = median_ratio(tails_beside, tails)
-    distributions = [
-        Distribution.of(what, "ms", [taken for one in rounds for taken in one])
-        for what, rounds in (("answers alone", alone), ("answers beside slow clients", beside))
-    ]
-    return Outcome(clients, pairs, requests, tails, tails_beside, ratio, cut, distributions)
 
 
 show = facts(
     "Slow clients",
-    ("slow clients", "{r.clients:,}, a byte a second each"),
+    ("slow clients", "{r.clients:,}, one byte per second each"),
     ("pairs of rounds, requests in each", "{r.pairs}, {r.requests_each:,}"),
     ("p99 alone, ms", lambda r: " ".join(f"{one:.2f}" for one in r.alone)),
     ("p99 beside them, ms", lambda r: " ".join(f"{one:.2f}" for one in r.beside)),
     ("ratio, median of the pairs", "{r.ratio:.2f}"),
-    ("their connections that were cut off", "{r.cut:,}"),
+    ("connections closed by the dispatcher", "{r.cut:,}"),
 )
 
 
-def run(*, clients: int, pairs: int, requests: int, rate: float, progress: Progress) -> Outcome:
+async def run(*, clients: int, pairs: int, requests: int, rate: float, progress: Progress) -> Outcome:
+    rounds: dict[bool, list[list[float]]] = {False: [], True: []}
+    cut = 0
     with network(1) as running:
-        return asyncio.run(_measure(running.url, clients, pairs, requests, rate, progress))
+        async with AsyncClient(running.url) as client:
+            await client.create_topic(TOPIC, {"price": "number"})
+        await _round(running.url, requests // 4, rate)
+        for pair in range(pairs):
+            progress.say(f"pair {pair + 1} of {pairs}")
+            for slowly in (False, True) if pair % 2 == 0 else (True, False):
+                # The process runs in both rounds, so that they differ only in its clients.
+                count = str(clients if slowly else 0)
+                slow = await start_program("edn.tools.bench.slowclients", running.url, count)
+                assert slow.stdout is not None
+                await slow.stdout.readline()  # all have begun
+                rounds[slowly].append(await _round(running.url, requests, rate))
+                output, _ = await slow.communicate(b"")  # closes its standard input
+                cut += int(output or 0)
+    alone, beside = ([percentile(one, 99) for one in rounds[slowly]] for slowly in (False, True))
+    distributions = [
+        Distribution.of(what, "ms", [taken for one in rounds[slowly] for taken in one])
+        for what, slowly in (("answers alone", False), ("answers beside slow clients", True))
+    ]
+    return Outcome(clients, pairs, requests, alone, beside, median_ratio(beside, alone), cut, distributions)
 
 
 if __name__ == "__main__":

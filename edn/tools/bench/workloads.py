@@ -1,14 +1,14 @@
-"""Seeded random subscriptions and events: the distributions that benchmarks, the load test, the published
-experiments and tests share.
+"""Seeded random subscriptions and events for benchmarks, the load test, the experiments and tests.
 
 A set of rectangles is a pair of float64 matrices `lo`, `hi` of shape (n, d); points are one of shape (n, d).
-Every function draws from the generator that it is given and from nothing else, so a seed replays a run.
+Every function draws from the given generator only, so a seed reproduces a run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -17,17 +17,17 @@ from edn.arrays import Floats
 
 #: the side of the space in the published experiments
 SIDE = 10.0
-#: bins a dimension of the Zipf-like distribution; the published experiments do not name theirs
+#: bins per dimension of the Zipf-like distribution; the published text does not name the number
 BINS = 10
 
 
 def uniform_points(rng: np.random.Generator, n: int, d: int) -> Floats:
-    """Events spread evenly over [0, 10]^d."""
+    """Draws events uniformly from [0, 10]^d."""
     return rng.random((n, d)) * SIDE
 
 
 def uniform_rectangles(rng: np.random.Generator, n: int, d: int) -> tuple[Floats, Floats]:
-    """Subscriptions whose bounds in each dimension are the smaller and the larger of two even draws."""
+    """Draws subscriptions with two uniform bounds per dimension."""
     one, other = uniform_points(rng, n, d), uniform_points(rng, n, d)
     return np.minimum(one, other), np.maximum(one, other)
 
@@ -35,9 +35,9 @@ def uniform_rectangles(rng: np.random.Generator, n: int, d: int) -> tuple[Floats
 def limited_rectangles(
     rng: np.random.Generator, n: int, d: int, *, side: float = SIDE, volume: float = 1.0
 ) -> tuple[Floats, Floats]:
-    """Such subscriptions without those that have a longer side, or more than this share of the space.
+    """Draws uniform subscriptions with a maximum side and a maximum share of the space.
 
-    A side that is too long is drawn anew by itself; a rectangle that is too large is, as a whole.
+    A side that is too long is drawn again alone, a rectangle that is too large as a whole.
     """
     lo, hi = uniform_rectangles(rng, n, d)
     while True:
@@ -55,9 +55,9 @@ def limited_rectangles(
 class Zipf:
     """A Zipf-like law over the cells of a grid: the i-th most popular of bins^d cells weighs 1 / i^alpha.
 
-    Unless a ranking is given, cells are ranked by their number, whose first digit is the first dimension:
-    the first dimensions then matter more than the last. Bounds include both drawn cells whole; where they do
-    not, as the published text says literally, most rectangles have no volume.
+    Without a ranking, cells are ranked by their number, whose first digit is the first dimension: the first
+    dimensions then matter more than the last. Bounds include both drawn cells. Taken literally, the published
+    text excludes them (`inclusive=False`), and most rectangles have no volume.
     """
 
     d: int
@@ -70,15 +70,7 @@ class Zipf:
     inclusive: bool = True
 
     @classmethod
-    def make(
-        cls,
-        d: int,
-        alpha: float,
-        *,
-        bins: int = BINS,
-        ranking: npt.NDArray[np.int64] | None = None,
-        inclusive: bool = True,
-    ) -> Zipf:
+    def make(cls, d: int, alpha: float, *, bins: int = BINS, inclusive: bool = True) -> Zipf:
         cells = bins**d
         if cells > 1 << 24:
             raise ValueError(
@@ -87,14 +79,14 @@ class Zipf:
         # Floats from the start: integer powers overflow at 20 bins and alpha 4.
         weights = np.arange(1, cells + 1, dtype=np.float64) ** -alpha
         cumulative = np.cumsum(weights)
-        return cls(d, alpha, bins, cumulative / cumulative[-1], ranking, inclusive)
+        return cls(d, alpha, bins, cumulative / cumulative[-1], None, inclusive)
 
     def reranked(self, rng: np.random.Generator) -> Zipf:
-        """The same law with popularity dealt to the cells at random: where events follow another taste."""
+        """Returns the same law with a random ranking of the cells."""
         return replace(self, ranking=rng.permutation(self.bins**self.d))
 
     def cells(self, rng: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
-        """Grid coordinates, (n, d), each in 0 … bins - 1."""
+        """Draws grid coordinates, (n, d), each in 0 … bins - 1."""
         number = np.searchsorted(self.cumulative, rng.random(n), side="right").astype(np.int64)
         number = np.minimum(number, len(self.cumulative) - 1)
         if self.ranking is not None:
@@ -118,9 +110,9 @@ MARKET_VENUES = 12
 
 
 def market_points(rng: np.random.Generator, n: int, *, symbols: int = MARKET_SYMBOLS) -> Floats:
-    """Quotes: two columns of names, four of numbers; the change of the day is missing in a fifth of them.
+    """Draws quotes: two columns of names, four of numbers; a fifth of them has no change of the day.
 
-    With fewer symbols it is a day on which everybody trades the same few.
+    Fewer symbols concentrate the events.
     """
     points = np.empty((n, MARKET_COLUMNS))
     points[:, 0] = _popular(rng, n, symbols)
@@ -133,9 +125,9 @@ def market_points(rng: np.random.Generator, n: int, *, symbols: int = MARKET_SYM
 
 
 def market_rectangles(rng: np.random.Generator, n: int, *, named: float = 0.9) -> tuple[Floats, Floats]:
-    """Filters as people write them: most attributes unconstrained, names by equality, numbers one-sided.
+    """Draws realistic filters: most attributes unconstrained, names by equality, numbers one-sided.
 
-    `named` of them name a symbol, evenly, not by popularity: the tail of quiet symbols is wanted too.
+    The share `named` has a symbol, drawn uniformly and not by popularity.
     """
     lo = np.full((n, MARKET_COLUMNS), -np.inf)
     hi = np.full((n, MARKET_COLUMNS), np.inf)
@@ -171,59 +163,49 @@ class Workload:
 
 
 def uniform(d: int) -> Workload:
-    return Workload(
-        f"uniform d={d}",
-        d,
-        lambda rng, n: uniform_rectangles(rng, n, d),
-        lambda rng, n: uniform_points(rng, n, d),
-    )
+    return Workload(f"uniform d={d}", d, partial(uniform_rectangles, d=d), partial(uniform_points, d=d))
 
 
 def crowd(d: int) -> Workload:
-    """Even subscriptions, but all events near one corner: the published change of load at run time."""
+    """Uniform subscriptions, but all events near one corner: the published change of load at run time."""
 
     def points(rng: np.random.Generator, n: int) -> Floats:
         return np.clip(rng.normal(0.95 * SIDE, 0.025 * SIDE, (n, d)), 0.0, SIDE)
 
-    return Workload(f"crowd d={d}", d, lambda rng, n: uniform_rectangles(rng, n, d), points)
+    return Workload(f"crowd d={d}", d, partial(uniform_rectangles, d=d), points)
 
 
 def limited(d: int, *, side: float = SIDE, volume: float = 1.0) -> Workload:
-    """Even events, and subscriptions none of which is large: the published Figure 8."""
-    return Workload(
-        f"limited d={d}, side ≤ {side:g}, volume ≤ {volume:g}",
-        d,
-        lambda rng, n: limited_rectangles(rng, n, d, side=side, volume=volume),
-        lambda rng, n: uniform_points(rng, n, d),
-    )
+    """Uniform events, and no large subscriptions: the published Figure 8."""
+    rectangles = partial(limited_rectangles, d=d, side=side, volume=volume)
+    name = f"limited d={d}, side ≤ {side:g}, volume ≤ {volume:g}"
+    return Workload(name, d, rectangles, partial(uniform_points, d=d))
 
 
 def local(d: int, share: float) -> Workload:
-    """Even events, and all subscriptions within one corner that has this share of the space."""
+    """Uniform events, and all subscriptions in one corner with this share of the space."""
     scale = share ** (1.0 / d)
 
     def rectangles(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
         lo, hi = uniform_rectangles(rng, n, d)
         return lo * scale, hi * scale
 
-    return Workload(f"locality {share:g}, d={d}", d, rectangles, lambda rng, n: uniform_points(rng, n, d))
+    return Workload(f"locality {share:g}, d={d}", d, rectangles, partial(uniform_points, d=d))
 
 
 def zipf(d: int, alpha: float, *, bins: int = BINS, inclusive: bool = True) -> Workload:
-    """Subscriptions follow the law, events are even: the published Figure 5."""
+    """Zipf-like subscriptions, uniform events: the published Figure 5."""
     law = Zipf.make(d, alpha, bins=bins, inclusive=inclusive)
-    return Workload(f"Zipf {alpha:g}, d={d}", d, law.rectangles, lambda rng, n: uniform_points(rng, n, d))
+    return Workload(f"Zipf {alpha:g}, d={d}", d, law.rectangles, partial(uniform_points, d=d))
 
 
 def zipf_both(d: int, alpha: float, *, bins: int = BINS, inclusive: bool = True, seed: int = 0) -> Workload:
-    """Subscriptions and events follow the law, each with a ranking of its own: the published Figure 6."""
+    """Zipf-like subscriptions and events, each with its own ranking: the published Figure 6."""
     law = Zipf.make(d, alpha, bins=bins, inclusive=inclusive)
     events = law.reranked(np.random.default_rng(seed))
     return Workload(f"Zipf {alpha:g} both, d={d}", d, law.rectangles, events.points)
 
 
 def market(named: float = 0.9) -> Workload:
-    """Quotes, and filters of which so many name a symbol."""
-    return Workload(
-        "market", MARKET_COLUMNS, lambda rng, n: market_rectangles(rng, n, named=named), market_points
-    )
+    """Quotes, and filters of which the share `named` has a symbol."""
+    return Workload("market", MARKET_COLUMNS, partial(market_rectangles, named=named), market_points)

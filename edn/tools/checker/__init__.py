@@ -1,20 +1,21 @@
-"""Decides from a recording of what clients saw whether the network kept its promise.
+"""Decides from a recording of clients' requests and notifications whether the network kept its guarantees.
 
-| module | what it gives |
+| module | contents |
 |---|---|
 | `recording.recorder` | `Recorder`: writes a recording, line by line, from threads or asyncio |
 | `recording.records`, `recording.reading` | the lines of a recording, and `read_recording` |
-| `values`, `columns` | what a filter means, written apart from the product's own reading |
-| `timeline` | when an operation can have taken effect, seen from outside |
-| `published`, `history` | records become events and the lives of subscriptions |
-| `obligations` | must, may, must not |
-| `doubts`, `arrivals` | what a lack of notifications proves; once, in time, in order |
+| `values`, `columns` | the meaning of filters, implemented independently of the product |
+| `timeline` | when an operation can have taken effect |
+| `published`, `history` | events and histories of subscriptions from records |
+| `obligations` | which notifications must, may and must not arrive |
+| `doubts`, `arrivals` | whether a missing notification is conclusive; once, in time, in order |
 | `lives`, `judge` | one subscription, and all of them: `check_recording` |
-| `verdicts`, `stories` | the `Report`, and how it explains itself |
+| `standing` | answers about subscriptions |
+| `verdicts`, `stories` | the `Report` and its explanations |
 | `command` | `edn check` |
 
-Nothing in the network imports this package, and it imports nothing of the network's that reads or matches
-filters. A recording is described in `docs/checking.md`.
+No service imports this package, and it imports nothing of the product that parses or matches filters.
+`docs/checking.md` describes recordings.
 """
 
 from __future__ import annotations
@@ -23,22 +24,18 @@ from typing import TYPE_CHECKING, Any
 
 from edn.tools.checker.recording.recorder import Operation, Recorder
 from edn.tools.checker.recording.records import RecordingError
+from edn.tools.checker.verdicts import Report, Verdict, Violation
 
 if TYPE_CHECKING:
     from edn.tools.checker.judge import check_recording
-    from edn.tools.checker.verdicts import Report, Verdict, Violation
 
 __all__ = ["Operation", "Recorder", "RecordingError", "Report", "Verdict", "Violation", "check_recording"]
 
 
 def __getattr__(name: str) -> Any:
-    # The judge brings numpy: a program that only records, or the command line, need not wait for it.
+    # The judge imports numpy, which is slow: recorders and the command line do not need it.
     if name == "check_recording":
         from edn.tools.checker.judge import check_recording
 
         return check_recording
-    if name in ("Report", "Verdict", "Violation"):
-        from edn.tools.checker import verdicts
-
-        return getattr(verdicts, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

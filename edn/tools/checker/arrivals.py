@@ -15,13 +15,13 @@ from edn.tools.checker.recording.reading import Recording
 from edn.tools.checker.timeline import NEVER, SECOND, Mask, Times
 from edn.tools.checker.verdicts import Fault, Findings, Violation
 
-#: tells of a fault of a subscription: the reason, the event's number, the POSTs
-Tell = Callable[..., Violation]
+#: explains a fault of a subscription: reason, event number, POSTs
+Explain = Callable[..., Violation]
 
 
 @dataclass(frozen=True, slots=True)
 class Notified:
-    """What one subscription was notified of in one topic: rows in the order of arrival."""
+    """Notifications of one subscription in one topic, in the order of arrival."""
 
     #: index of the event in its topic
     events: Indices
@@ -31,7 +31,7 @@ class Notified:
     accepted: Mask
 
     def first_accepted(self) -> tuple[Indices, Indices]:
-        """Events that were accepted, ascending, and the row of each first acceptance."""
+        """Returns the accepted events, ascending, and the row of each first acceptance."""
         rows = np.flatnonzero(self.accepted)
         events, firsts = np.unique(self.events[rows], return_index=True)
         return events, rows[firsts]
@@ -39,12 +39,12 @@ class Notified:
 
 class ArrivalJudge:
     def __init__(
-        self, recording: Recording, findings: Findings, doubts: Doubts, tell: Tell, bound: int | None
+        self, recording: Recording, findings: Findings, doubts: Doubts, explain: Explain, bound: int | None
     ) -> None:
-        """`bound`: nanoseconds within which a notification must come, None for any time."""
+        """`bound`: nanoseconds within which a notification must arrive; None for no limit."""
         self._findings = findings
         self._doubts = doubts
-        self._tell = tell
+        self._explain = explain
         self._bound = bound
         self._at_rest = bool(recording.quiets)
         webhooks: dict[str, int] = {}
@@ -53,14 +53,14 @@ class ArrivalJudge:
         )
 
     def judge(self, name: str, life: Life, events: TopicEvents, seen: Notified) -> int:
-        """How many permitted repeats there were."""
+        """Judges the arrivals and returns the number of permitted repeats."""
         accepted, firsts = seen.first_accepted()
         self._judge_lateness(name, life, events, accepted, seen, firsts)
         self._judge_order(name, events, accepted, seen, firsts)
         return self._judge_minimality(name, events, seen, len(accepted))
 
     def _judge_minimality(self, name: str, events: TopicEvents, seen: Notified, accepted: int) -> int:
-        """Counts the permitted repeats and finds the others."""
+        """Finds duplicates and returns the number of permitted repeats."""
         rows = np.flatnonzero(seen.accepted)
         if len(rows) == accepted:
             return 0  # nothing was accepted twice
@@ -74,7 +74,7 @@ class ArrivalJudge:
         self._findings.add(
             Fault.DUPLICATE,
             several.tolist(),
-            lambda event: self._tell(
+            lambda event: self._explain(
                 Fault.DUPLICATE,
                 name,
                 "it was notified under two webhook-ids"
@@ -102,7 +102,7 @@ class ArrivalJudge:
         self._findings.add(
             Fault.LATE,
             np.flatnonzero(late).tolist(),
-            lambda place: self._tell(
+            lambda place: self._explain(
                 Fault.LATE,
                 name,
                 f"it came {(times[place] - since[place]) / SECOND:.3f} s after it was answered",
@@ -114,7 +114,7 @@ class ArrivalJudge:
     def _judge_order(
         self, name: str, events: TopicEvents, accepted: Indices, seen: Notified, firsts: Indices
     ) -> None:
-        """An event that arrives after one which was published when it had been answered long ago."""
+        """Finds events that arrived after one that was published after their answer."""
         arrival = np.argsort(firsts, kind="stable")
         order = accepted[arrival]
         streams = events.stream[order]
@@ -126,7 +126,7 @@ class ArrivalJudge:
             self._findings.add(
                 Fault.OUT_OF_ORDER,
                 late.tolist(),
-                lambda place: self._tell(
+                lambda place: self._explain(
                     Fault.OUT_OF_ORDER,
                     name,
                     "it arrived after an event that was published later",

@@ -1,10 +1,9 @@
-"""Finds the events that match a filter, for many events at once: the checker's own reading of filters.
+"""Finds the events that match a filter, for many events at once: the checker's own implementation of filters.
 
-A column holds the distinct values of one attribute, sorted, and for each event the **rank** of its value. A
-condition on one attribute is then a set of ranks, found by bisection in Python's own exact comparisons: no
-value ever becomes a rounded number. Sets are ranges of ranks wherever the operator is one of order (equality,
-comparisons, prefixes); `ne` and lists are tables of ranks; `suffix` and `contains` look at the values, but
-only at those of events that survived everything cheaper.
+A column has the sorted distinct values of one attribute and, for each event, the **rank** of its value. A
+condition on one attribute is then a set of ranks, found by bisection with Python's exact comparisons: no
+value is rounded. Equality, comparisons and prefixes are ranges of ranks; `ne` and lists are tables of ranks;
+`suffix` and `contains` test the values, but only of events that passed all cheaper conditions.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from edn.tools.checker.values import Attributes, read_literal
 Indices = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
-#: a range of ranks that holds more than this share of the events is no help to find the few
+#: a range of ranks with more than this share of the events does not speed up a search
 _WORTHWHILE = 0.25
 _COMBINATORS = frozenset({"$any", "$all", "$not"})
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What one attribute must be: a rank in [low, high), allowed by the table, passing all the looks."""
+    """A condition on one attribute: its rank is in [low, high) and in the table, and passes all looks."""
 
     low: int
     high: int
@@ -48,14 +47,14 @@ class Column:
     """One attribute of all events of a topic. Rank -1 is "missing"."""
 
     def __init__(self, kind: str, values: Sequence[Any]) -> None:
-        """`values`: one an event, None where it is missing."""
+        """`values`: one per event, None if missing."""
         self.kind = kind
         self.distinct: list[Any] = sorted({value for value in values if value is not None})
         rank_of: dict[Any, int] = {value: rank for rank, value in enumerate(self.distinct)}
         rank_of[None] = -1
         self.ranks = np.fromiter((rank_of[value] for value in values), dtype=np.int32, count=len(values))
         self._order = np.argsort(self.ranks, kind="stable")
-        # One entry a rank, the missing first: where its events begin in the order.
+        # Per rank, missing first: where its events begin in the order.
         self._begins = np.searchsorted(self.ranks[self._order], np.arange(-1, len(self.distinct) + 1))
 
     def condition(self, written: Any) -> Condition:
@@ -64,7 +63,7 @@ class Column:
         elif not isinstance(written, Mapping):
             written = {"eq": written}
         if not written:
-            raise ValueError("a condition says nothing")
+            raise ValueError("a condition has no operator")
         found: Condition | None = None
         for operator, operand in written.items():
             part = self._operator(operator, operand)
@@ -106,15 +105,15 @@ class Column:
                 return Condition(through, end)
             case "gte":
                 return Condition(below, end)
-        raise ValueError(f"{operator!r} is no operator")
+        raise ValueError(f"{operator!r} is not an operator")
 
     def _piece(self, operator: str, piece: str) -> Condition:
         end = len(self.distinct)
         if not isinstance(piece, str):
-            raise ValueError(f"{operator} is of strings")
+            raise ValueError(f"{operator} needs a string")
         if operator == "prefix":
             low = bisect_left(self.distinct, piece)
-            # Cut to the prefix's length, the values are still sorted.
+            # Truncated to the prefix's length, the values are still sorted.
             return Condition(
                 low, bisect_right(self.distinct, piece, lo=low, key=lambda text: text[: len(piece)])
             )
@@ -132,18 +131,18 @@ class Column:
         return Condition(0, len(self.distinct), table)
 
     def size(self, condition: Condition) -> int:
-        """How many events have a rank in the condition's range: a bound of how many it selects."""
+        """Returns the number of events in the condition's range, an upper bound of its matches."""
         return max(0, int(self._begins[condition.high + 1] - self._begins[condition.low + 1]))
 
     def within(self, condition: Condition) -> Indices:
-        """The events with a rank in the condition's range, in no order."""
+        """Returns the events in the condition's range, unordered."""
         return self._order[self._begins[condition.low + 1] : self._begins[condition.high + 1]]
 
     def narrow(self, condition: Condition, events: Indices) -> Indices:
         ranks = self.ranks[events]
         kept = (ranks >= condition.low) & (ranks < condition.high)
         if condition.table is not None:
-            # A missing value has no place in a table; where it was allowed, the range alone says so.
+            # A missing value is not in a table; only a range can allow it.
             kept &= (ranks >= 0) & condition.table[np.maximum(ranks, 0)] if len(condition.table) else False
         events, ranks = events[kept], ranks[kept]
         for look in condition.looks:
@@ -160,19 +159,17 @@ class Columns:
     """All events of one topic."""
 
     def __init__(self, attributes: Attributes, events: Sequence[Mapping[str, Any]]) -> None:
-        """`events` as `values.read_event` reads them."""
+        """`events`: from `values.read_event`."""
         self.count = len(events)
         self._columns = {
             name: Column(kind, [event.get(name) for event in events]) for name, kind in attributes.items()
         }
 
     def matching(self, written: Mapping[str, Any] | None, begin: int, end: int) -> Indices:
-        """The events of [begin, end) that match, ascending; raises ValueError if that is no filter."""
+        """Returns the matching events of [begin, end), ascending; raises ValueError for an invalid filter."""
         if written is None:
             return np.arange(begin, end)
-        conditions: list[tuple[Column, Condition]] = []
-        combined: list[tuple[str, Any]] = []
-        self._conjunction(written, conditions, combined)
+        conditions, combined = self._conjunction(written)
         conditions.sort(key=lambda found: (len(found[1].looks), found[0].size(found[1])))
         events: Indices | None = None
         if conditions:
@@ -184,28 +181,28 @@ class Columns:
             events = np.arange(begin, end)
         return self._narrow(conditions, combined, events)
 
-    def _conjunction(
-        self,
-        written: Any,
-        conditions: list[tuple[Column, Condition]],
-        combined: list[tuple[str, Any]],
-    ) -> None:
+    def _conjunction(self, written: Any) -> tuple[list[tuple[Column, Condition]], list[tuple[str, Any]]]:
+        """Returns the conditions on attributes, and the combined filters."""
+        conditions: list[tuple[Column, Condition]] = []
+        combined: list[tuple[str, Any]] = []
         if not isinstance(written, Mapping) or not written:
-            raise ValueError("a filter is an object that says something")
+            raise ValueError("a filter must be an object with at least one condition")
         for key, part in written.items():
             if key == "$all":
-                for branch in part:
-                    self._conjunction(branch, conditions, combined)
+                for found in map(self._conjunction, part):
+                    conditions += found[0]
+                    combined += found[1]
             elif key in _COMBINATORS:
                 combined.append((key, part))
             elif key not in self._columns:
-                raise ValueError(f'"{key}" is no attribute of the topic')
+                raise ValueError(f'"{key}" is not an attribute of the topic')
             else:
                 column = self._columns[key]
                 try:
                     conditions.append((column, column.condition(part)))
                 except (TypeError, ValueError) as error:
                     raise ValueError(f'condition on "{key}": {error}') from None
+        return conditions, combined
 
     def _narrow(
         self, conditions: Sequence[tuple[Column, Condition]], combined: list[tuple[str, Any]], events: Indices
@@ -217,14 +214,12 @@ class Columns:
                 events = np.setdiff1d(events, self._narrowed(part, events), assume_unique=True)
             else:
                 if not part:
-                    raise ValueError("$any holds at least one filter")
+                    raise ValueError("$any needs at least one filter")
                 branches = [self._narrowed(branch, events) for branch in part]
                 events = np.unique(np.concatenate(branches))
         return events
 
     def _narrowed(self, written: Any, events: Indices) -> Indices:
-        conditions: list[tuple[Column, Condition]] = []
-        combined: list[tuple[str, Any]] = []
-        self._conjunction(written, conditions, combined)
+        conditions, combined = self._conjunction(written)
         conditions.sort(key=lambda found: len(found[1].looks))
         return self._narrow(conditions, combined, events)

@@ -1,4 +1,4 @@
-"""`edn check`: the verdict on a recording, as text or JSON, and as an exit code."""
+"""The command `edn check`."""
 
 from __future__ import annotations
 
@@ -18,25 +18,24 @@ UNKNOWN = 3
 def check(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="A recording; several files if they ran on one clock."),
+        typer.Argument(metavar="FILE...", help="Recording; several files must have the same clock."),
     ],
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ordered: Annotated[
-        bool, typer.Option("--ordered", help="Being notified out of a publisher's order is a violation, too.")
+        bool, typer.Option("--ordered", help="Treat notifications out of a publisher's order as violations.")
     ] = False,
     within: Annotated[
         float | None,
-        typer.Option(
-            min=0, help="Seconds from the publisher's answer within which a notification must come."
-        ),
+        typer.Option(min=0, help="Maximum seconds from the publisher's answer to the notification."),
     ] = None,
-    show: Annotated[int, typer.Option(min=0, help="How many violations of each kind to explain.")] = 10,
+    show: Annotated[int, typer.Option(min=0, help="Number of violations per kind to explain.")] = 10,
 ) -> None:
-    """Check a recorded run: was everything notified that had to be, nothing else, and once?
+    """Check a recorded run: every due notification arrived, once, and no other.
 
-    Exit codes: 0 the promise holds, 1 it is violated, 2 the recording cannot be read, 3 it decides nothing.
+    Exit codes: 0 the guarantees hold, 1 they are violated, 2 the recording is unreadable, 3 it is
+    inconclusive.
     """
-    # Loaded only now, as numpy takes its time.
+    # Imported here, because numpy is slow to import.
     from edn.tools.checker.judge import check_recording
     from edn.tools.checker.recording.records import RecordingError
 

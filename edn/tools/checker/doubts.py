@@ -1,7 +1,7 @@
-"""Why the lack of a notification may prove nothing.
+"""Decides whether a missing notification is conclusive.
 
-That a notification never came is known only if the network was at rest after the event, the address recorded
-what it accepted all that time, and the subscription was not paused.
+It is, if the network was at rest after the event, the address recorded all notifications until then, and the
+subscription was not paused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edn.tools.checker.recording.reading import Recording
 from edn.tools.checker.timeline import NEVER, Mask, Times
 
 CERTAIN, EXCUSED, NO_QUIET, NOT_LISTENING, PAUSED = range(5)
-#: why a lack of notifications proves nothing; that of an excused address needs no mention
+#: reasons for a report; an excused address needs none
 REASONS = {
     NO_QUIET: "due, but the network was never said to be at rest after they were published",
     NOT_LISTENING: "due, but nobody recorded what their address accepted",
@@ -31,7 +31,7 @@ class Doubts:
         self._quiets = np.array(recording.quiets, dtype=np.int64)
 
     def about(self, life: Life, law: Lawbook, events: TopicEvents, missing: Indices) -> Numbers:
-        """Why it may not be known of each event that its notification never came."""
+        """Returns for each event whether its missing notification is conclusive, or why not."""
         doubts = np.full(len(missing), CERTAIN, dtype=np.int32)
         resumed = max((effect.end for effect in life.of("resume") if effect.end < NEVER), default=-NEVER)
         quiet = self.quiet_after(np.maximum(events.high[missing], resumed))
@@ -42,7 +42,7 @@ class Doubts:
                 (one.begin for one in life.of("resume") if one.sure and one.begin > pause.end), default=NEVER
             )
             if _may_end(life, pause.begin, resumed):
-                # What is kept, and what is still to be told of the past, goes with the subscription.
+                # Buffered notifications and the rest of the replay end with the subscription.
                 kept = (events.high[missing] >= pause.begin) | (
                     events.kept_at_most[missing] > events.high[missing]
                 )
@@ -54,7 +54,7 @@ class Doubts:
         return doubts
 
     def quiet_after(self, times: Times) -> Times:
-        """The first time at or after each at which the network was at rest."""
+        """Returns the first time at or after each at which the network was at rest."""
         quiets = np.append(self._quiets, NEVER)
         found: Times = quiets[np.minimum(np.searchsorted(self._quiets, times), len(self._quiets))]
         return found
@@ -62,7 +62,7 @@ class Doubts:
     def _unheard(
         self, law: Lawbook, events: TopicEvents, missing: Indices, quiet: Times
     ) -> tuple[Mask, Mask]:
-        """Where an address that should have got it was not recorded, and where it fails on purpose."""
+        """Returns where the address was not recorded, and where it fails on purpose."""
         unheard = np.zeros(len(missing), dtype=np.bool_)
         excused = np.zeros(len(missing), dtype=np.bool_)
         for state in law.states:
@@ -79,7 +79,7 @@ class Doubts:
 
 
 def _may_end(life: Life, begin: int, end: int) -> bool:
-    """Whether the subscription may have ended between these times."""
+    """Returns whether the subscription may have ended between these times."""
     if any(
         one.end >= begin and one.begin <= end
         for one in life.of("unsubscribe", "subscribe")
@@ -91,7 +91,7 @@ def _may_end(life: Life, begin: int, end: int) -> bool:
 
 
 def _heard(recording: Recording) -> dict[str, list[tuple[int, int]]]:
-    """The spans of time over which each address recorded what it accepted."""
+    """Returns the periods in which each address recorded its notifications."""
     found: dict[str, list[tuple[int, int]]] = {}
     for time, address, begins in sorted(recording.listening):
         spans = found.setdefault(address, [])

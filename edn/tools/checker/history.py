@@ -1,4 +1,4 @@
-"""Records become what is judged: events with the span of their place, subscriptions with their effects."""
+"""Builds events and the histories of subscriptions from records."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Life:
 class History:
     topics: dict[str, TopicEvents]
     lives: dict[str, Life]
-    #: numbers of events whose every publish was refused
+    #: events whose every publish was refused, by number
     rejected: dict[int, Publishing]
-    #: (topic, address) of subscriptions that got no id, (topic) of publishes whose events got none
+    #: (topic, address) of unanswered subscriptions without an id, topics of unanswered events without ids
     nameless_subscriptions: set[tuple[str | None, str | None]]
     nameless_events: set[str | None]
-    #: numbers of events that were accepted with two contents
+    #: events that were accepted with two contents, with their number
     contradicted: list[tuple[int, Publishing]]
 
 
 def build_history(recording: Recording) -> History:
-    """Raises `RecordingError` for what no reader could make sense of."""
+    """Raises `RecordingError` for an inconsistent recording."""
     return _Builder(recording).build()
 
 
@@ -105,11 +105,6 @@ class _Builder:
         filter = invoke.filter
         if isinstance(filter, str) and isinstance(answer, Ok) and answer.filter is not None:
             filter = answer.filter
-        places = (
-            (operation.place,)
-            if operation.answer_place is None
-            else (operation.place, operation.answer_place)
-        )
         return Effect(
             invoke.kind,
             invoke.time,
@@ -120,7 +115,7 @@ class _Builder:
             invoke.address,
             invoke.recipient,
             self._expiry(operation),
-            places,
+            operation.places,
         )
 
     def _end(self, operation: Operation) -> int:
@@ -139,7 +134,7 @@ class _Builder:
         lasting = duration(text)
         if lasting is None:
             assert self._header is not None
-            # The recording's own clock, because a wall clock in nanoseconds does not reach the year 9999.
+            # By the recording's clock, because nanoseconds since 1970 do not reach the year 9999.
             instant = microseconds(text) * 1000 - self._header.wall + self._header.time
             return min(instant, NEVER), min(instant, NEVER)
         return min(operation.invoke.time + lasting, NEVER), min(self._end(operation) + lasting, NEVER)

@@ -2,15 +2,15 @@
 
 Theory of operation
 -------------------
-`obligations` says of each pair whether it may and whether it must be notified. What was notified is compared
-with that:
+`obligations` decides for each pair whether it may and whether it must be notified. The recorded notifications
+are compared with that:
 
-    due and not accepted by the subscriber      missing, if the recording can know: see `doubts`
+    due and not accepted by the subscriber      missing, if the recording is conclusive: see `doubts`
     notified and not allowed                    unexpected
-    accepted under two webhook-ids              duplicate; under the same one again it is a permitted repeat
+    accepted under two webhook-ids              duplicate; a repeat under the same one is permitted
     notified with other attributes              altered
 
-A subscription's events are a slice of its topic's, its notifications a slice of all; nothing here looks at
+A subscription's events are a slice of its topic's events, its notifications a slice of all; no step visits
 all pairs.
 """
 
@@ -23,14 +23,14 @@ import numpy as np
 import numpy.typing as npt
 
 from edn.tools.checker.history import History, build_history
-from edn.tools.checker.lives import Judged, LifeJudge
-from edn.tools.checker.recording.reading import Recording, Told, read_recording
+from edn.tools.checker.lives import LifeJudge
+from edn.tools.checker.recording.reading import EventContent, Recording, read_recording
 from edn.tools.checker.stories import Stories
 from edn.tools.checker.timeline import SECOND
 from edn.tools.checker.values import microseconds, read_event
 from edn.tools.checker.verdicts import Counts, Fault, Findings, Report, Verdict
 
-#: violations of each kind that are explained
+#: violations per kind that are explained
 EXPLAINED = 10
 
 
@@ -40,10 +40,10 @@ def check_recording(
     within: float | None = None,
     explained: int = EXPLAINED,
 ) -> Report:
-    """Check a recording of one file or several; raises `RecordingError` if it cannot be read.
+    """Checks a recording of one or more files; raises `RecordingError` if it cannot be read.
 
-    `ordered`: being out of order is a violation, too. `within`: so is being notified later than so many
-    seconds after the publisher's answer. `explained`: how many violations of each kind are told in full.
+    `ordered`: notifications out of order are violations, too. `within`: so are notifications more than so
+    many seconds after the publisher's answer. `explained`: violations per kind that are explained.
     """
     return judge(
         read_recording(Path(path) for path in paths), ordered=ordered, within=within, explained=explained
@@ -62,7 +62,8 @@ def judge(
         events=sum(len(events.numbers) for events in history.topics.values()),
         posts=len(recording.posts),
     )
-    _judge_lives(recording, history, findings, stories, counts, within)
+    bound = None if within is None else round(within * SECOND)
+    _judge_lives(LifeJudge(recording, history, findings, stories, counts, bound), recording, history)
     _judge_contents(recording, history, findings, stories)
     _judge_webhooks(recording, findings, stories)
     if not recording.whole:
@@ -82,48 +83,34 @@ def judge(
     )
 
 
-def _judge_lives(
-    recording: Recording,
-    history: History,
-    findings: Findings,
-    stories: Stories,
-    counts: Counts,
-    within: float | None,
-) -> None:
-    bound = None if within is None else round(within * SECOND)
-    life_judge = LifeJudge(recording, history, findings, stories, bound)
+def _judge_lives(life_judge: LifeJudge, recording: Recording, history: History) -> None:
     owners = np.frombuffer(recording.pair_subscription, dtype=np.int32)
     order = np.argsort(owners, kind="stable")
     names = recording.subscriptions.all()
-    begins = np.searchsorted(owners[order], np.arange(len(names) + 1)) if len(names) else np.zeros(1, np.intp)
-    notified = dict(zip(names, range(len(names)), strict=True))
+    begins = np.searchsorted(owners[order], np.arange(len(names) + 1))
     none: npt.NDArray[np.intp] = np.empty(0, dtype=np.intp)
     for name in dict.fromkeys([*history.lives, *names]):
-        number = notified.get(name)
+        number = recording.subscriptions.of.get(name)
         rows = none if number is None else order[begins[number] : begins[number + 1]]
-        judged: Judged = life_judge.judge(name, rows)
-        counts.due += judged.due
-        counts.notified += judged.notified
-        counts.optional += judged.optional
-        counts.repeats += judged.repeats
+        life_judge.judge(name, rows)
 
 
 def _judge_contents(recording: Recording, history: History, findings: Findings, stories: Stories) -> None:
-    """Whether notifications say what was published."""
-    for number, wordings in recording.told.items():
+    """Compares the attributes of notifications with those published."""
+    for number, contents in recording.contents.items():
         topic, _ = stories.name(number)
         events = history.topics.get(topic)
         index = events.index.get(number) if events is not None else None
         if events is None or index is None:
-            continue  # never published: unexpected, and said so there
+            continue  # never published: reported as unexpected
         publishing = events.publishings[index]
         if publishing.ambiguous or publishing.contradicted:
             continue
         altered = []
-        for told in wordings:
-            reason = _alteration(told, publishing.values, publishing.given.get("$time"), recording, topic)
+        for content in contents:
+            reason = _alteration(content, publishing.values, publishing.given.get("$time"), recording, topic)
             if reason is not None:
-                altered.append((reason, number, told.place))
+                altered.append((reason, number, content.place))
         findings.add(Fault.ALTERED, altered, stories.altered_event)
     twice = "two different contents were accepted under this id"
     findings.add(
@@ -134,26 +121,26 @@ def _judge_contents(recording: Recording, history: History, findings: Findings, 
 
 
 def _alteration(
-    told: Told, values: dict[str, object], stamp: object, recording: Recording, topic: str
+    content: EventContent, values: dict[str, object], stamp: object, recording: Recording, topic: str
 ) -> str | None:
     try:
-        attributes = msgspec.json.decode(told.attributes)
+        attributes = msgspec.json.decode(content.attributes)
         if not isinstance(attributes, dict):
-            return f"it was notified with attributes that are no object: {told.attributes.decode()[:200]}"
+            return f"it was notified with attributes that are no object: {content.attributes.decode()[:200]}"
         same = read_event(attributes, recording.topics[topic].attributes) == values
         if (
             same
             and isinstance(stamp, str)
-            and (told.time is None or microseconds(told.time) != microseconds(stamp))
+            and (content.time is None or microseconds(content.time) != microseconds(stamp))
         ):
-            return f"it was published with the time {stamp} and notified with {told.time}"
-        return None if same else f"it was notified as {told.attributes.decode()[:500]}"
+            return f"it was published with the time {stamp} and notified with {content.time}"
+        return None if same else f"it was notified as {content.attributes.decode()[:500]}"
     except (ValueError, msgspec.DecodeError) as error:
-        return f"it was notified as {told.attributes.decode(errors='replace')[:500]}: {error}"
+        return f"it was notified as {content.attributes.decode(errors='replace')[:500]}: {error}"
 
 
 def _judge_webhooks(recording: Recording, findings: Findings, stories: Stories) -> None:
-    """One webhook-id has one content: a subscriber that drops repeats would lose a second one."""
+    """Finds webhook-ids with two contents: a subscriber that drops repeats would lose the second."""
     firsts: dict[tuple[str, str], int] = {}
     for number, post in enumerate(recording.posts):
         first = firsts.setdefault((post.address, post.webhook), number)

@@ -1,12 +1,11 @@
-"""Judges one subscription: what it was notified of against what it may and must be.
+"""Judges one subscription: its notifications against those that may and must arrive.
 
-`LifeJudge` holds what all subscriptions share; `judge` is called once for each id that was subscribed or
-notified. Explanations are found only for what is wrong, one pair at a time: they may be slow.
+`LifeJudge` has the state that all subscriptions share; `judge` is called once per subscribed or notified id.
+Explanations are made for violations only, one pair at a time: they may be slow.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -22,19 +21,11 @@ from edn.tools.checker.recording.reading import Recording
 from edn.tools.checker.recording.records import RecordingError
 from edn.tools.checker.stories import Stories
 from edn.tools.checker.timeline import NEVER, SECOND, Mask
-from edn.tools.checker.verdicts import Fault, Findings, Violation
+from edn.tools.checker.verdicts import Counts, Fault, Findings, Violation
 
 TEXT_FILTER = "subscriptions whose filter is recorded as text only"
 NAMELESS_SUBSCRIPTION = "notified subscriptions that may stem from an unanswered subscribe without an id"
 NAMELESS_EVENT = "notified events that may stem from an unanswered publish without ids"
-
-
-@dataclass(slots=True)
-class Judged:
-    due: int = 0
-    notified: int = 0
-    optional: int = 0
-    repeats: int = 0
 
 
 class LifeJudge:
@@ -44,13 +35,15 @@ class LifeJudge:
         history: History,
         findings: Findings,
         stories: Stories,
+        counts: Counts,
         bound: int | None,
     ) -> None:
-        """`bound`: nanoseconds within which a notification must come, None for any time."""
+        """`bound`: nanoseconds within which a notification must arrive; None for no limit."""
         self._recording = recording
         self._history = history
         self._findings = findings
         self._stories = stories
+        self._counts = counts
         self._slack = round(recording.header.clock_tolerance * SECOND) if recording.header else 0
         self._events = np.frombuffer(recording.pair_event, dtype=np.int32)
         self._recipients = np.frombuffer(recording.pair_recipient, dtype=np.int32)
@@ -64,7 +57,7 @@ class LifeJudge:
         )
         self._addresses = addresses
         self._topic_names = list(history.topics)
-        # One entry an event number: its topic, -1 if it was never published, and its index there.
+        # Per event number: its topic, -1 if it was never published, and its index there.
         count = len(recording.events.of)
         self._topic_of = np.full(count, -1, dtype=np.int32)
         self._index_of = np.zeros(count, dtype=np.intp)
@@ -72,34 +65,32 @@ class LifeJudge:
             self._topic_of[events.numbers] = place
             self._index_of[events.numbers] = np.arange(len(events.numbers))
         self._doubts = Doubts(recording)
-        self._arrivals = ArrivalJudge(recording, findings, self._doubts, self._tell, bound)
+        self._arrivals = ArrivalJudge(recording, findings, self._doubts, self._explain, bound)
 
-    def judge(self, name: str, rows: Indices) -> Judged:
-        """`rows`: the places of its notified pairs."""
-        judged = Judged()
+    def judge(self, name: str, rows: Indices) -> None:
+        """Judges a subscription; `rows`: the places of its notified pairs."""
         life = self._history.lives.get(name)
         rows = rows[np.argsort(self._post_times[self._posts[rows]], kind="stable")]
         if life is None or not life.effects:
             self._stranger(name, rows, refused=life is not None)
-            judged.notified = len(np.unique(self._events[rows]))
-            return judged
+            self._counts.notified += len(np.unique(self._events[rows]))
+            return
         self._judge_answers(name, life)
         topics = self._topic_of[self._events[rows]]
         subscribed = {effect.topic for effect in life.effects if effect.alive}
         for place, topic in enumerate(self._topic_names):
             if topic in subscribed:
-                self._judge_topic(name, life, topic, rows[topics == place], judged)
+                self._judge_topic(name, life, topic, rows[topics == place])
             elif (topics == place).any():
                 self._unexpected(name, rows[topics == place], "it is of a topic that was not subscribed")
-                judged.notified += len(np.unique(self._events[rows[topics == place]]))
+                self._counts.notified += len(np.unique(self._events[rows[topics == place]]))
         self._unpublished(name, rows[topics < 0])
-        judged.notified += len(np.unique(self._events[rows[topics < 0]]))
-        return judged
+        self._counts.notified += len(np.unique(self._events[rows[topics < 0]]))
 
-    # -- what it was called ---------------------------------------------------------------------------
+    # -- answers ----------------------------------------------------------------------------------------
 
     def _judge_answers(self, name: str, life: Life) -> None:
-        """Compare answers with whether the subscription can have been there."""
+        """Compares answers with whether the subscription can have existed."""
         self._findings.add(
             Fault.ENDED,
             list(standing.ended(life, self._slack)),
@@ -117,7 +108,7 @@ class LifeJudge:
             ),
         )
 
-    # -- what nobody asked for --------------------------------------------------------------------------
+    # -- unknown subscriptions and events ---------------------------------------------------------------
 
     def _stranger(self, name: str, rows: Indices, *, refused: bool) -> None:
         if refused:
@@ -143,20 +134,20 @@ class LifeJudge:
                 self._unexpected(name, np.array([row]), "no such event was ever published")
 
     def _unexpected(self, name: str, rows: Indices, reason: str) -> None:
-        """One violation an event, however often it was repeated."""
+        """Reports one violation per event, for any number of repeats."""
         events, firsts = np.unique(self._events[rows], return_index=True)
         pairs = [
             (reason, int(event), int(self._posts[rows[first]]))
             for event, first in zip(events, firsts, strict=True)
         ]
-        self._findings.add(Fault.UNEXPECTED, pairs, lambda pair: self._tell(Fault.UNEXPECTED, name, *pair))
+        self._findings.add(Fault.UNEXPECTED, pairs, lambda pair: self._explain(Fault.UNEXPECTED, name, *pair))
 
-    def _tell(self, fault: Fault, name: str, reason: str, event: int, *posts: int) -> Violation:
+    def _explain(self, fault: Fault, name: str, reason: str, event: int, *posts: int) -> Violation:
         return self._stories.pair(fault, reason, name, event, posts)
 
     # -- one topic of a subscription --------------------------------------------------------------------
 
-    def _judge_topic(self, name: str, life: Life, topic: str, rows: Indices, judged: Judged) -> None:
+    def _judge_topic(self, name: str, life: Life, topic: str, rows: Indices) -> None:
         events = self._history.topics[topic]
         try:
             law = Lawbook(life, topic, events, self._slack)
@@ -176,14 +167,16 @@ class LifeJudge:
             notified, lambda unseen: self._doubts.about(life, law, events, unseen) == CERTAIN
         )
         due = obligations.due()
-        judged.due += len(due)
-        judged.notified += len(notified)
-        judged.optional += int((contains(obligations.allowed(), notified) & ~contains(due, notified)).sum())
+        self._counts.due += len(due)
+        self._counts.notified += len(notified)
+        self._counts.optional += int(
+            (contains(obligations.allowed(), notified) & ~contains(due, notified)).sum()
+        )
         if law.opaque:
             self._findings.leave_open(TEXT_FILTER, 1)
         self._judge_presence(name, life, law, events, obligations, seen)
         self._judge_missing(name, life, law, events, due[~contains(accepted, due)], seen)
-        judged.repeats += self._arrivals.judge(name, life, events, seen)
+        self._counts.repeats += self._arrivals.judge(name, life, events, seen)
 
     def _judge_presence(
         self,
@@ -194,7 +187,7 @@ class LifeJudge:
         obligations: Obligations,
         seen: Notified,
     ) -> None:
-        """Nothing is there that must not be."""
+        """Finds notifications that must not exist."""
         if not len(seen.events):
             return
         allowed = contains(obligations.allowed(), seen.events)
@@ -211,18 +204,18 @@ class LifeJudge:
             found, first = np.unique(seen.events[mask], return_index=True)
             pairs = list(zip(found.tolist(), seen.posts[mask][first].tolist(), strict=True))
             self._findings.add(
-                Fault.UNEXPECTED, pairs, partial(self._tell_unexpected, name, life, law, events, why)
+                Fault.UNEXPECTED, pairs, partial(self._explain_unexpected, name, life, law, events, why)
             )
 
-    def _tell_unexpected(
+    def _explain_unexpected(
         self, name: str, life: Life, law: Lawbook, events: TopicEvents, why: str, pair: tuple[int, int]
     ) -> Violation:
         event, post = pair
         reason = f"it was notified {why}" if why else self._why_not(life, law, events, event, post)
-        return self._tell(Fault.UNEXPECTED, name, reason, int(events.numbers[event]), post)
+        return self._explain(Fault.UNEXPECTED, name, reason, int(events.numbers[event]), post)
 
     def _well_addressed(self, life: Life, law: Lawbook, events: TopicEvents, seen: Notified) -> Mask:
-        """Whether some state that the event can have met has the address and recipient that were used."""
+        """Returns whether some state that the event can have met has the used address and recipient."""
         first_pause = min((pause.begin for pause in life.of("pause")), default=NEVER)
         held = events.high[seen.events] >= first_pause
         well = np.zeros(len(seen.events), dtype=np.bool_)
@@ -234,7 +227,7 @@ class LifeJudge:
                 right &= self._post_address[seen.posts] == self._addresses.get(state.address, -1)
                 right &= seen.recipients == self._recording.recipients.of.get(state.recipient, -1)
             if not alike:
-                right &= law.can_have_told(state, seen.events, seen.times, held)
+                right &= law.can_have_delivered(state, seen.events, seen.times, held)
             well |= right
         return well
 
@@ -257,12 +250,12 @@ class LifeJudge:
             return "it was published before the subscription was asked for"
         return "it was published after the subscription, or this filter of it, had ended"
 
-    # -- what is not there ------------------------------------------------------------------------------
+    # -- missing notifications --------------------------------------------------------------------------
 
     def _judge_missing(
         self, name: str, life: Life, law: Lawbook, events: TopicEvents, missing: Indices, seen: Notified
     ) -> None:
-        """What is due and was not accepted, as far as the recording can know that it never will be."""
+        """Finds due notifications that were not accepted, if the recording is conclusive."""
         if not len(missing):
             return
         doubts = self._doubts.about(life, law, events, missing)
@@ -272,7 +265,7 @@ class LifeJudge:
         self._findings.add(
             Fault.MISSING,
             missing[doubts == CERTAIN].tolist(),
-            lambda event: self._tell(
+            lambda event: self._explain(
                 Fault.MISSING,
                 name,
                 "it was due and never accepted"

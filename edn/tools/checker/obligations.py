@@ -1,14 +1,14 @@
-"""Decides which events a subscription may, must and must not receive: the heart of the check.
+"""Decides which events a subscription may, must and must not receive: the core of the check.
 
-For one subscription and the events of one topic, `Obligations` holds the events that some possible filter
-matches and, of each, whether it **may** be notified (at least one state that it can have met matches it) and
-whether it **must** be (every state that it can have met does, and it was surely accepted).
+For one subscription and the events of one topic, `Obligations` has the events that some possible filter
+matches and, for each, whether it **may** be notified (at least one state that it can have met matches it) and
+whether it **must** be (every state that it can have met matches it, and it was certainly accepted).
 
-What was seen narrows what was possible. A notification that only the state after X explains proves that X had
-happened before the event's place, and that nothing which surely followed X had. So does the lack of one, if
-only the state after X excuses it. So a subscription whose request is still unanswered gets every event that
-follows one that it got, in the same log. What one log proves says nothing about another, so this is done for
-each dispatcher apart, and not for events whose dispatcher is not recorded.
+Observations narrow the possible states. A notification that only the state after X explains proves that X
+precedes the event's place, and that no operation which certainly followed X does. A missing notification
+proves the same, if only the state after X excuses it. So a subscription with an unanswered request must get
+every event after one that it got, in the same log. One log proves nothing about another, so each dispatcher
+is narrowed separately, and events without a recorded dispatcher are not.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Obligations:
 
 
 class Lawbook:
-    """The states of one subscription, ready to be asked."""
+    """The states of one subscription."""
 
     def __init__(self, life: Life, topic: str, events: TopicEvents, slack: int) -> None:
-        """`slack`: nanoseconds by which the network's clock may differ. A wrong filter raises ValueError."""
+        """`slack`: tolerance of the network's clock in nanoseconds. An invalid filter raises ValueError."""
         self._events = events
         self._slack = slack
         self.states: list[Effect] = [NOTHING, *life.of("subscribe", "change", "unsubscribe")]
@@ -61,7 +61,7 @@ class Lawbook:
         self.opaque = any(isinstance(effect.filter, str) for effect in self.states if effect.alive)
 
     def _select(self) -> dict[bytes, Indices]:
-        """For each filter, the events that it matches among those that can have met it."""
+        """Returns for each filter the matching events among those that can have met it."""
         events = self._events
         spans: dict[bytes, tuple[Effect, int, int]] = {}
         for effect, last in zip(self.states, lasts(self.states), strict=True):
@@ -85,18 +85,18 @@ class Lawbook:
         return found
 
     def matches(self, effect: Effect, events: Indices) -> Mask:
-        """Whether the filter of a state matches each of the candidates."""
+        """Returns which of the candidates the filter of a state matches."""
         return contains(self._matching[_key(effect)], events)
 
     def can_have_met(self, effect: Effect, events: Indices) -> Mask:
-        """Which of the events may have been notified by this state, as far as time goes."""
+        """Returns which events this state may have notified, by time alone."""
         last = lasts(self.states)[self.states.index(effect)]
         return (self._events.kept_at_most[events] >= effect.begin) & (self._events.low[events] <= last)
 
-    def can_have_told(self, effect: Effect, events: Indices, times: Times, held: Mask) -> Mask:
-        """Which of the events may have been told at those times to the sink of this state.
+    def can_have_delivered(self, effect: Effect, events: Indices, times: Times, held: Mask) -> Mask:
+        """Returns which events may have been delivered at those times to the sink of this state.
 
-        What was held back by a pause goes to the sink of when it is let go, and so does the past.
+        Notifications buffered by a pause and replayed ones go to the sink at the time of delivery.
         """
         book = self._events
         last = lasts(self.states)[self.states.index(effect)]
@@ -104,28 +104,30 @@ class Lawbook:
         return ((book.kept_at_most[events] >= effect.begin) | later) & (book.low[events] <= last)
 
     def judge(self, notified: Indices, surely_missed: Callable[[Indices], Mask]) -> Obligations:
-        """`notified`: the events that this subscription was notified of, ascending.
+        """Returns the obligations. `notified`: the events notified to this subscription, ascending.
 
-        `surely_missed` says which of some events it was not, and can never be any more.
+        `surely_missed` returns which of some events certainly were not and never will be.
         """
         candidates = self.candidates
         may, must, explained, _ = self._weigh(self.states, candidates)
         if (may & ~must).any():
-            told = contains(notified, candidates)
+            notified_here = contains(notified, candidates)
             missed = np.zeros(len(candidates), dtype=np.bool_)
-            missed[~told] = surely_missed(candidates[~told])
+            missed[~notified_here] = surely_missed(candidates[~notified_here])
             vias = self._events.via[candidates]
-            for via in np.unique(vias[(vias >= 0) & (told | missed)]):
+            for via in np.unique(vias[(vias >= 0) & (notified_here | missed)]):
                 here = vias == via
-                # Notifications first: if both contradict each other, something is missing.
-                states = self._narrowed(self.states, candidates[here], np.where(told, explained, -1)[here])
+                # Notifications first: if they contradict missing ones, the latter are violations.
+                states = self._narrowed(
+                    self.states, candidates[here], np.where(notified_here, explained, -1)[here]
+                )
                 *_, excused = self._weigh(states, candidates[here])
                 states = self._narrowed(states, candidates[here], np.where(missed[here], excused, -1))
                 may[here], must[here], _, _ = self._weigh(states, candidates[here])
         return Obligations(candidates, may, must)
 
     def _weigh(self, states: Sequence[Effect], events: Indices) -> tuple[Mask, Mask, Indices, Indices]:
-        """May and must; the one state that explains a notification, or excuses its lack, -1 if several do."""
+        """Returns may, must, and the only state that explains a notification or excuses its lack, or -1."""
         book = self._events
         low, high = book.low[events], book.high[events]
         may = np.zeros(len(events), dtype=np.bool_)
@@ -136,13 +138,13 @@ class Lawbook:
             against = can_meet(effect, last, low, high)
             if effect.alive:
                 hit = self.matches(effect, events)
-                # A subscription also gets what was published before it and is kept; a change of it does not.
+                # A new subscription also gets retained events; a changed one does not.
                 reachable = high if effect.kind == "change" else book.kept_at_most[events]
                 reached = (reachable >= effect.begin) & (low <= last) & hit
                 against |= (high < effect.begin) & (reachable >= effect.begin)
                 explained = np.where(reached, np.where(may, -1, place), explained)
                 may |= reached
-                if not isinstance(effect.filter, str):  # of a text nobody knows what it matches
+                if not isinstance(effect.filter, str):  # the matches of a text are unknown
                     against &= ~hit
             elif effect.kind == "none" and book.any_kept:
                 first = min((one.end for one in states if one.alive and one.sure), default=NEVER)
@@ -157,7 +159,7 @@ class Lawbook:
         return may, may & ~counter & ~unclear, explained, excused
 
     def _unexpired(self, events: Indices) -> tuple[Mask, Mask]:
-        """Which of the events may have come before the expiry, and which may have come after it."""
+        """Returns which events may precede the expiry, and which may follow it."""
         lasting = np.zeros(len(events), dtype=np.bool_)
         ending = np.zeros(len(events), dtype=np.bool_)
         low, high = self._events.low[events], self._events.high[events]
@@ -169,7 +171,7 @@ class Lawbook:
         return lasting, ending
 
     def _narrowed(self, states: Sequence[Effect], events: Indices, met: Indices) -> list[Effect]:
-        """The states, with what is known of when they began if each event met the one named (-1: unknown)."""
+        """Returns the states with narrower times, given the state that each event met (-1: unknown)."""
         begins = [effect.begin for effect in states]
         ends = [effect.end for effect in states]
         sure = [effect.sure for effect in states]
@@ -181,7 +183,7 @@ class Lawbook:
                 if effect.begin > states[place].end:
                     begins[other] = max(begins[other], int(self._events.low[mine].max()))
         return [
-            # Where two contradict each other, the earlier end stays: one of them will be a violation.
+            # If two contradict each other, the earlier end stays: one of them will be a violation.
             replace(effect, begin=begin if begin <= end else effect.begin, end=end, sure=known)
             for effect, begin, end, known in zip(states, begins, ends, sure, strict=True)
         ]
@@ -192,7 +194,7 @@ def _key(effect: Effect) -> bytes:
 
 
 def contains(sorted_events: Indices, events: Indices) -> Mask:
-    """Which of the events are among the sorted ones."""
+    """Returns which events are among the sorted ones."""
     if not len(sorted_events):
         return np.zeros(len(events), dtype=np.bool_)
     places = np.minimum(np.searchsorted(sorted_events, events), len(sorted_events) - 1)

@@ -1,8 +1,8 @@
-"""Records of publishing become events, each with the interval in which its place in the log lies.
+"""Builds events from publish records, each with the interval that contains its place in the log.
 
-`low` is an event's first request; `high` its first answer, or the first arrival of a notification of it,
-whichever came first: what was notified had been logged. So one notification makes an unanswered publish sure,
-and with it the whole batch, which is logged as one.
+`low` is the time of an event's first request; `high` that of its first answer or first notification,
+whichever is earlier: a notified event had been logged. So one notification makes an unanswered publish
+certain, and with it the whole batch, which is logged as one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Publishing:
     given: dict[str, Any]
     values: dict[str, Any]
     attempts: list[Operation] = field(default_factory=list)
-    #: other attributes were sent under the same id, and no answer says which were taken
+    #: other attributes were sent under the same id, and no answer tells which were accepted
     ambiguous: bool = False
     #: answered ok with two different contents
     contradicted: bool = False
@@ -48,19 +48,19 @@ class TopicEvents:
     numbers: npt.NDArray[np.int64]
     low: Times
     high: Times
-    #: greatest `high` so far: bounds a search from below
+    #: largest `high` so far, for binary search
     highest: Times
-    #: when the publisher was told, NEVER if it was not: what lateness counts from
+    #: time of the publisher's answer, NEVER without one; lateness counts from it
     answered: Times
     sure: Mask
     ambiguous: Mask
     #: indices of the ambiguous ones
     unclear: npt.NDArray[np.intp]
-    #: until when the event is kept for later subscribers, surely and at most
+    #: end of the availability: earliest and latest
     kept: Times
     kept_at_most: Times
     any_kept: bool
-    #: the dispatcher; -1 if that is not known to be one
+    #: the dispatcher; -1 if unknown or more than one
     via: Numbers
     stream: Numbers
     #: number of `Recording.events` → index here
@@ -73,13 +73,13 @@ class _Span(NamedTuple):
     high: int
     answered: int
     sure: bool
-    #: None if it is not known, or not one
+    #: None if unknown or more than one
     via: str | None
     one_log: bool
 
 
 class Publications:
-    """Takes the operations that publish; then gives the events of each topic."""
+    """Collects publish operations and returns the events of each topic."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -89,7 +89,7 @@ class Publications:
         self.nameless: set[str | None] = set()
 
     def take(self, operation: Operation) -> None:
-        """Raises ValueError for what was accepted and cannot have been."""
+        """Adds an operation; raises ValueError if it was accepted although it is invalid."""
         invoke, answer = operation.invoke, operation.answer
         if invoke.topic not in self._recording.topics:
             raise ValueError(f"topic {invoke.topic!r} was not declared")
@@ -105,7 +105,7 @@ class Publications:
             except ValueError as error:
                 if not isinstance(answer, Fail):
                     raise ValueError(f"event {id!r}: {error}") from None
-                values = {}  # refused, as it should be
+                values = {}  # invalid, and refused
             self._attempt((invoke.topic, id), event, values, operation)
 
     def _event_id(self, invoke: Invoke, answer: object, place: int) -> str | None:
@@ -141,7 +141,7 @@ class Publications:
         known.attempts.append(operation)
 
     def _arrivals(self) -> dict[int, int]:
-        """When each event was first notified to anybody."""
+        """Returns the first arrival of each event at any address."""
         recording = self._recording
         firsts: dict[int, int] = {}
         for post in recording.posts:
@@ -151,7 +151,7 @@ class Publications:
         return firsts
 
     def rejected(self) -> dict[int, Publishing]:
-        """Events whose every publish was refused, by their numbers."""
+        """Returns the events whose every publish was refused, by number."""
         return {
             self._recording.events.number(name): one
             for name, one in self._publishings.items()
@@ -178,7 +178,7 @@ class Publications:
     def _topic(
         self, topic: Topic, found: list[tuple[int, Publishing]], arrivals: dict[int, int]
     ) -> TopicEvents:
-        batches: dict[int, int] = {}  # the place of a request → the first arrival of anything in it
+        batches: dict[int, int] = {}  # place of a request → first arrival of any of its events
         for number, one in found:
             if len(one.attempts) == 1:
                 place = one.attempts[0].place
@@ -230,7 +230,7 @@ def _span(one: Publishing, arrived: int) -> _Span:
     answered = min(oks, default=NEVER)
     through = {attempt.invoke.via for attempt in hopeful}
     if len(through) > 1:
-        # One event in several logs has several places; who was there all the time must have met one of them.
+        # An event in several logs has several places; a subscription that existed throughout met one of them.
         high = max(oks) if len(oks) == len(hopeful) else NEVER
         return _Span(low, high, answered, bool(oks), None, False)
     high = min(answered, max(arrived, low))
@@ -238,12 +238,12 @@ def _span(one: Publishing, arrived: int) -> _Span:
 
 
 def _keeping(one: Publishing, topic: Topic) -> int:
-    """For how many nanoseconds the event is kept for later subscribers."""
+    """Returns the availability of an event in nanoseconds."""
     availability = one.given.get("$availability", topic.availability)
     return NEVER if availability == "forever" else min(round(float(availability) * SECOND), NEVER)
 
 
 def _numbered(names: list[Any]) -> Numbers:
-    """Equal numbers for equal names, -1 for None."""
+    """Returns equal numbers for equal names, -1 for None."""
     known: dict[Any, int] = {None: -1}
     return np.array([known.setdefault(name, len(known)) for name in names], dtype=np.int32)

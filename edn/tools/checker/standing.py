@@ -1,20 +1,19 @@
-"""Judges answers: whether a subscription was there when it was called known, or unknown.
+"""Judges answers: whether a subscription existed when a call was accepted or refused as unknown.
 
-Theory of operation
--------------------
-A call that names a subscription (change, renew, pause, resume, unsubscribe) is refused with 404 if the
-subscription is not there, and is accepted only if it is. So an answer is evidence about the place of the
-call, which lies between its request and its answer:
+Theory of operation ------------------- A call that names a subscription (change, renew, pause, resume,
+unsubscribe) is refused with 404 if the subscription does not exist, and accepted only if it does. So an
+answer is evidence about the place of the call in the log, which lies between its request and its answer:
 
-    ended      it was refused as unknown, although at every such place the subscription surely lived: a
-               subscribe was answered before, nothing that can have ended it took place since, and no expiry
-               that can have been in force was reached, by the clock's tolerance
-    revived    it was accepted, although at every such place the subscription surely was gone: nothing that
-               can have begun or prolonged it could reach that place
+    ended      it was refused as unknown, although at every such place the subscription certainly existed: a
+               subscribe was answered before, no operation that can have ended it took place since, and no
+               expiry that can have been in force was reached, by the clock's tolerance
+    revived    it was accepted, although at every such place the subscription certainly had ended: no
+    operation
+               that can have begun or prolonged it could reach that place
 
-An expiry is in force until a sure renewal or change that followed it in time has replaced it. Both judge one
-subscription by itself, and only from what is certain: an operation of unknown outcome may have happened at
-any time, or never.
+An expiry is in force until a certain later renewal or change has replaced it. Both rules judge one
+subscription by itself, and only from certain operations: one of unknown outcome may have happened at any
+time, or never.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from edn.tools.checker.history import Life
 from edn.tools.checker.recording.records import Fail
 from edn.tools.checker.timeline import NEVER, Effect
 
-#: the answer to a call about a subscription that is not there
+#: the answer to a call about a subscription that does not exist
 UNKNOWN = 404
 _KNOWN = ("change", "renew", "pause", "resume", "unsubscribe")
-#: what sets an expiry
+#: operations that set an expiry
 _LASTING = ("subscribe", "change", "renew")
 
 
 def ended(life: Life, slack: int) -> Iterator[int]:
-    """Find refusals of what surely lived: the places of their requests in the recording.
+    """Finds refusals although the subscription certainly existed; yields the places of their requests.
 
     `slack`: nanoseconds by which the network's clock may differ.
     """
@@ -42,11 +41,11 @@ def ended(life: Life, slack: int) -> Iterator[int]:
         if operation.invoke.kind not in _KNOWN or not isinstance(answer, Fail) or answer.status != UNKNOWN:
             continue
         begin, end = operation.invoke.time, answer.time
-        if _surely_lives(life, begin, end, slack):
+        if _certainly_exists(life, begin, end, slack):
             yield operation.place
 
 
-def _surely_lives(life: Life, begin: int, end: int, slack: int) -> bool:
+def _certainly_exists(life: Life, begin: int, end: int, slack: int) -> bool:
     began = max(
         (one for one in life.of("subscribe") if one.sure and one.end < begin),
         key=lambda one: one.begin,
@@ -61,18 +60,18 @@ def _surely_lives(life: Life, begin: int, end: int, slack: int) -> bool:
 
 
 def _replaced(effect: Effect, lasting: Sequence[Effect], slack: int) -> bool:
-    """Whether an expiry was surely replaced before it was reached."""
+    """Returns whether an expiry was certainly replaced before it was reached."""
     return any(one.sure and one.begin > effect.end and one.end < effect.expires[0] - slack for one in lasting)
 
 
 def revived(life: Life, slack: int) -> Iterator[Effect]:
-    """Find operations that were accepted although the subscription surely was gone."""
+    """Finds operations that were accepted although the subscription certainly had ended."""
     begins = life.of("subscribe")
     ends = [one for one in life.of("unsubscribe") if one.sure]
     for effect in life.of(*_KNOWN):
         if not effect.sure:
             continue
-        # A subscribe that can have come before it, and that no sure end surely followed before it.
+        # Subscribes that can precede it, without a certain end in between.
         origins = [
             one
             for one in begins
@@ -86,7 +85,7 @@ def revived(life: Life, slack: int) -> Iterator[Effect]:
 
 
 def _can_last(life: Life, origins: Sequence[Effect], effect: Effect, slack: int) -> bool:
-    """Whether any expiry that can have been in force lies after the earliest place of an operation."""
+    """Returns whether any expiry that can be in force lies after the earliest place of an operation."""
     first = min(one.begin for one in origins)
     lasting = [
         one

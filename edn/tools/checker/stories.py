@@ -1,4 +1,4 @@
-"""Explains violations: the pair, its filter and event, the subscription's life, the lines that prove it."""
+"""Explains violations: filter and event of the pair, operations on the subscription, lines as evidence."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from edn.tools.checker.recording.records import Fail, Ok, Unknown
 from edn.tools.checker.timeline import NEVER, SECOND, Effect
 from edn.tools.checker.verdicts import Fault, Violation
 
-#: operations of one subscription that a story tells of
-_TOLD = 12
+#: operations of one subscription in an explanation
+_SHOWN = 12
 
 
 class Stories:
@@ -27,17 +27,17 @@ class Stories:
     def pair(
         self, fault: Fault, reason: str, subscription: str, event: int, posts: Iterable[int] = ()
     ) -> Violation:
-        """`event`: its number; `posts`: the POSTs that told of the pair."""
+        """Explains a pair; `event`: its number; `posts`: the POSTs with the pair."""
         topic, id = self.name(event)
-        told: list[tuple[int, str]] = []
+        parts: list[tuple[int, str]] = []
         life = self._history.lives.get(subscription)
         if life is None:
-            told.append((self._origin, f'"{subscription}" was never subscribed'))
+            parts.append((self._origin, f'"{subscription}" was never subscribed'))
         else:
-            told += self._life(life)
-        attributes = self._event(topic, id, event, told)
-        told += [self._post(self._recording.posts[post]) for post in dict.fromkeys(posts)]
-        told.sort(key=lambda part: part[0])
+            parts += self._life(life)
+        attributes = self._event(topic, id, event, parts)
+        parts += [self._post(self._recording.posts[post]) for post in dict.fromkeys(posts)]
+        parts.sort(key=lambda part: part[0])
         return Violation(
             fault=fault,
             reason=f'subscription "{subscription}", event "{id}" of {topic}: {reason}',
@@ -45,11 +45,11 @@ class Stories:
             topic=topic,
             event=id,
             attributes=attributes,
-            story=[text for _, text in told],
+            story=[text for _, text in parts],
         )
 
     def answer(self, fault: Fault, subscription: str, reason: str) -> Violation:
-        """An answer about a subscription that contradicts the others."""
+        """Explains an answer about a subscription that contradicts others."""
         return Violation(
             fault=fault,
             reason=f'subscription "{subscription}": {reason}',
@@ -69,39 +69,39 @@ class Stories:
         place, address = what
         return Violation(
             fault=Fault.ALTERED,
-            reason=f"{address} got a POST that is no notification",
+            reason=f"{address} got a POST that is not a notification",
             story=[self._lines([place])],
         )
 
     def altered_event(self, what: tuple[str, int, int]) -> Violation:
         reason, event, place = what
         topic, id = self.name(event)
-        told: list[tuple[int, str]] = []
-        attributes = self._event(topic, id, event, told)
+        parts: list[tuple[int, str]] = []
+        attributes = self._event(topic, id, event, parts)
         return Violation(
             fault=Fault.ALTERED,
             reason=f'event "{id}" of {topic}: {reason}',
             topic=topic,
             event=id,
             attributes=attributes,
-            story=[*(text for _, text in told), f"seen so first in {self._lines([place])}"],
+            story=[*(text for _, text in parts), f"seen so first in {self._lines([place])}"],
         )
 
     def name(self, event: int) -> tuple[str, str]:
-        """Topic and id of an event's number."""
+        """Returns topic and id of an event number."""
         return self._names[event]
 
     def seconds(self, time: int) -> str:
         return f"{(time - self._origin) / SECOND:.6f} s"
 
     def _life(self, life: Life) -> list[tuple[int, str]]:
-        told = [(effect.begin, self._effect(effect)) for effect in life.effects]
-        told += [(one.invoke.time, self._operation(one)) for one in life.refused]
-        told.sort(key=lambda part: part[0])
-        if len(told) > _TOLD:
-            between = (told[_TOLD // 2][0], f"… {len(told) - _TOLD} more operations on it …")
-            told = [*told[: _TOLD // 2], between, *told[-(_TOLD // 2) :]]
-        return told
+        parts = [(effect.begin, self._effect(effect)) for effect in life.effects]
+        parts += [(one.invoke.time, self._operation(one)) for one in life.refused]
+        parts.sort(key=lambda part: part[0])
+        if len(parts) > _SHOWN:
+            between = (parts[_SHOWN // 2][0], f"… {len(parts) - _SHOWN} more operations on it …")
+            parts = [*parts[: _SHOWN // 2], between, *parts[-(_SHOWN // 2) :]]
+        return parts
 
     def _effect(self, effect: Effect) -> str:
         text = f"{effect.kind} {self._span(effect.begin, effect.end, effect.sure)}"
@@ -120,10 +120,9 @@ class Stories:
             text += " refused" + (f" with {answer.status}" if answer.status else "")
         if isinstance(answer, Unknown) and (answer.status or answer.reason):
             text += f" ({answer.status or answer.reason})"
-        places = [operation.place] + ([] if operation.answer_place is None else [operation.answer_place])
-        return f"{text} ({self._lines(places)})"
+        return f"{text} ({self._lines(operation.places)})"
 
-    def _event(self, topic: str, id: str, number: int, told: list[tuple[int, str]]) -> dict[str, Any] | None:
+    def _event(self, topic: str, id: str, number: int, parts: list[tuple[int, str]]) -> dict[str, Any] | None:
         events = self._history.topics.get(topic)
         index = events.index.get(number) if events is not None else None
         if events is not None and index is not None:
@@ -131,11 +130,11 @@ class Stories:
         elif number in self._history.rejected:
             publishing = self._history.rejected[number]
         else:
-            told.append((self._origin, f'"{id}" was never published'))
+            parts.append((self._origin, f'"{id}" was never published'))
             return None
         attributes = {name: value for name, value in publishing.given.items() if not name.startswith("$")}
         shown = msgspec.json.encode(attributes).decode()
-        told += [(one.invoke.time, f"{self._operation(one)} {shown}") for one in publishing.attempts]
+        parts += [(one.invoke.time, f"{self._operation(one)} {shown}") for one in publishing.attempts]
         return attributes
 
     def _post(self, post: Post) -> tuple[int, str]:

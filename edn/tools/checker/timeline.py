@@ -1,16 +1,17 @@
-"""When an operation can have taken effect, and what an event can have met, seen from outside.
+"""When an operation can have taken effect, and which states an event can have met.
 
 The network's log gives every operation and every event one place. An observer knows only that the place of an
-operation lies between its request (`begin`) and its answer (`end`), so that of two operations the one that
-was answered before the other was asked for has the earlier place. An event whose place lies in [low, high]
-can have met the state that operation X left behind exactly if
+operation lies between its request (`begin`) and its answer (`end`): if one operation was answered before the
+other was requested, it has the earlier place. An event whose place lies in [low, high]
+can have met the state after operation X exactly if
 
-    X.begin <= high                                 X can have come before the event, and
-    no sure operation Y with X.end < Y.begin        nothing that is known to have followed X
-        has Y.end < low                             is known to have preceded the event.
+    X.begin <= high                                 X can precede the event, and
+    no sure operation Y with X.end < Y.begin        no operation that is known to follow X
+        has Y.end < low                             is known to precede the event.
 
-The second half is one number for each X: the least `end` of all sure operations that surely followed X, which
-`lasts` finds. Equal times decide nothing: clocks tick coarsely, and a wrong alarm is worse than a missed one.
+The second half is one number per X: the smallest `end` of all certain operations that certainly followed X;
+`lasts` computes it. Equal times decide nothing: clocks are coarse, and a false alarm is worse than a missed
+one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 SECOND = 1_000_000_000
-#: later than everything
+#: later than any time
 NEVER = 1 << 61
 
 Times = npt.NDArray[np.int64]
@@ -33,11 +34,11 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One operation on one subscription, and the state that it leaves behind."""
+    """One operation on one subscription, and the state after it."""
 
     kind: Literal["none", "subscribe", "change", "renew", "pause", "resume", "unsubscribe"]
     begin: int
-    #: NEVER while it is unknown whether it happened
+    #: NEVER if it is unknown whether it happened
     end: int
     #: whether it is known to have happened
     sure: bool
@@ -45,9 +46,9 @@ class Effect:
     filter: dict[str, Any] | str | None = None
     address: str | None = None
     recipient: str | None = None
-    #: between which times of the recording's clock the expiry lies
+    #: earliest and latest time of the expiry, by the recording's clock
     expires: tuple[int, int] = (NEVER, NEVER)
-    #: of its request and its answer
+    #: of request and answer
     places: tuple[int, ...] = ()
 
     @property
@@ -55,12 +56,12 @@ class Effect:
         return self.kind in ("subscribe", "change")
 
 
-#: what was before everything: no subscription
+#: the state before everything: no subscription
 NOTHING = Effect("none", -NEVER, -NEVER, True)
 
 
 def lasts(effects: Sequence[Effect]) -> list[int]:
-    """For each effect, the time after which no event can have met it any more."""
+    """Returns for each effect the time after which no event can meet it."""
     sure = sorted((effect.begin, effect.end) for effect in effects if effect.sure)
     begins = [begin for begin, _ in sure]
     least = [NEVER] * (len(sure) + 1)
@@ -70,5 +71,5 @@ def lasts(effects: Sequence[Effect]) -> list[int]:
 
 
 def can_meet(effect: Effect, last: int, low: Times, high: Times) -> Mask:
-    """Which events can have met what the effect left behind."""
+    """Returns which events can have met the state after an effect."""
     return (high >= effect.begin) & (low <= last)

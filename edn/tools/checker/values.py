@@ -1,4 +1,4 @@
-"""Reads JSON values as what they are compared as, by the type of their attribute."""
+"""Converts JSON values to comparable ones, by the type of their attribute."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-#: attribute → type, as a topic declares it
+#: attribute → type of a topic
 Attributes = Mapping[str, str]
 
 KINDS = frozenset({"number", "integer", "string", "boolean", "time"})
@@ -28,10 +28,10 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def microseconds(text: str) -> int:
-    """An RFC 3339 time since 1970 UTC; finer digits are cut off, second 60 is the next minute's 0."""
+    """Converts an RFC 3339 time to microseconds since 1970; drops finer digits, second 60 is the next 0."""
     found = _TIME.fullmatch(text)
     if found is None or int(found["second"]) > 60:
-        raise ValueError(f"{text!r} is no RFC 3339 time with an offset")
+        raise ValueError(f"{text!r} is not an RFC 3339 time with an offset")
     minute = datetime.fromisoformat(found["minute"].upper()).replace(tzinfo=UTC)
     total = (minute - _ORIGIN) // _MICROSECOND + int(found["second"]) * 1_000_000
     total += int((found["fraction"] or "")[:6].ljust(6, "0"))
@@ -42,7 +42,7 @@ def microseconds(text: str) -> int:
 
 
 def duration(text: str) -> int | None:
-    """Nanoseconds of an ISO 8601 duration, or None if the text is not one."""
+    """Converts an ISO 8601 duration to nanoseconds; None for another text."""
     found = _DURATION.fullmatch(text)
     if found is None:
         return None
@@ -54,7 +54,7 @@ def duration(text: str) -> int | None:
 
 
 def read(kind: str, value: object) -> Any:
-    """A value of an event as its type compares it; raises ValueError if it is none of that type."""
+    """Converts a value of an event; raises ValueError if it is not of the type."""
     if kind in ("number", "integer") and isinstance(value, int | float) and not isinstance(value, bool):
         if kind == "number":
             try:
@@ -67,18 +67,18 @@ def read(kind: str, value: object) -> Any:
         return value
     elif kind == "time" and isinstance(value, str):
         return microseconds(value)
-    raise ValueError(f"{value!r} is no {kind}")
+    raise ValueError(f"{value!r} is not of type {kind}")
 
 
 def read_literal(kind: str, value: object) -> Any:
-    """A constant of a filter. Beside an integer a fraction stays one: Python compares the two exactly."""
+    """Converts a constant of a filter. For an integer, a fraction stays: Python compares the two exactly."""
     if kind == "integer" and isinstance(value, float) and math.isfinite(value):
         return value
     return read(kind, value)
 
 
 def flatten(event: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Attributes by their dotted names; null is missing, what begins with $ belongs to the network."""
+    """Returns attributes by their dotted names, without nulls and without fields of the network ($…)."""
     flat: dict[str, Any] = {}
     for key, value in event.items():
         if isinstance(value, Mapping):
@@ -89,11 +89,11 @@ def flatten(event: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def read_event(event: Mapping[str, Any], attributes: Attributes) -> dict[str, Any]:
-    """What can be compared of an event; raises ValueError for what its topic does not have."""
+    """Returns the comparable values of an event; raises ValueError for attributes that its topic lacks."""
     values = {}
     for name, value in flatten(event).items():
         if name not in attributes:
-            raise ValueError(f'"{name}" is no attribute of the topic')
+            raise ValueError(f'"{name}" is not an attribute of the topic')
         try:
             values[name] = read(attributes[name], value)
         except ValueError as error:

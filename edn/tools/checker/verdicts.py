@@ -16,28 +16,28 @@ class Verdict(StrEnum):
 
 
 class Fault(StrEnum):
-    """The ways in which a promise is broken."""
+    """Kinds of violations."""
 
-    #: an event that had to be notified was not
+    #: a due notification did not arrive
     MISSING = "missing"
     #: a notification that no order of the operations allows
     UNEXPECTED = "unexpected"
     #: one (subscription, event) pair under two webhook-ids, or twice in one POST
     DUPLICATE = "duplicate"
-    #: a notification does not say what was published, or a webhook-id was used for two contents
+    #: a notification differs from the published event, or a webhook-id has two contents
     ALTERED = "altered"
-    #: it came after the network was said to be at rest, or later than the bound
+    #: a notification after the network was declared at rest, or later than the bound
     LATE = "late"
-    #: a subscription was refused as unknown although it surely lived
+    #: a subscription was refused as unknown although it certainly existed
     ENDED = "ended"
-    #: a subscription was accepted as known although it surely was gone
+    #: a subscription was accepted as known although it certainly had ended
     REVIVED = "revived"
-    #: events of one publisher, published one after the other, arrived the other way round
+    #: events of one publisher arrived in another order than published
     OUT_OF_ORDER = "out_of_order"
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """One proof that the promise was broken."""
+    """One violation."""
 
     fault: Fault
     #: one sentence
@@ -47,7 +47,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     event: str | None = None
     #: the attributes that were published
     attributes: dict[str, Any] | None = None
-    #: what happened, in the order of time, and the lines of the recording that say so
+    #: the events of the recording in the order of time, with their lines
     story: list[str] = []
 
 
@@ -58,28 +58,28 @@ class Counts(msgspec.Struct):
     posts: int = 0
     #: (subscription, event) pairs that were notified, repeats not counted
     notified: int = 0
-    #: pairs that had to be notified
+    #: pairs that must be notified
     due: int = 0
-    #: pairs that were notified and, for all that an observer knows, might as well not have been
+    #: pairs that were notified and, as far as an observer knows, need not have been
     optional: int = 0
-    #: notified pairs that came again under the same webhook-id, which is permitted
+    #: notified pairs repeated under the same webhook-id, which is permitted
     repeats: int = 0
 
 
 class Report(msgspec.Struct, kw_only=True):
     verdict: Verdict = Verdict.UNKNOWN
     counts: Counts
-    #: how many violations of each kind there are; those that only inform are among them
+    #: number of violations per kind, including the informative ones
     faults: dict[str, int] = {}
-    #: faults that did not decide the verdict because nobody asked for them
+    #: kinds that do not affect the verdict
     informative: list[str] = []
     #: the first of each kind, explained
     violations: list[Violation] = []
-    #: why something could not be decided, and for how many pairs
+    #: reasons why something could not be decided, and the number of pairs
     undecided: dict[str, int] = {}
 
     def text(self) -> str:
-        """For people."""
+        """Formats the report."""
         counts = self.counts
         lines = [
             f"verdict: {self.verdict}",
@@ -104,7 +104,7 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 class Findings:
-    """Collects faults: counts all, explains the first of each kind, because explaining costs time."""
+    """Collects faults: counts all, and explains the first of each kind, because explaining is slow."""
 
     def __init__(self, explained: int) -> None:
         self._explained = explained
@@ -113,7 +113,7 @@ class Findings:
         self.undecided: dict[str, int] = {}
 
     def add(self, fault: Fault, items: Sequence[Any], explain: Callable[[Any], Violation]) -> None:
-        """One violation an item; `explain` is asked only for those that are shown."""
+        """Adds one violation per item; `explain` is called only for those that are shown."""
         before = self.faults.get(fault, 0)
         if len(items):
             self.faults[fault] = before + len(items)

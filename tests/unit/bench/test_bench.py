@@ -43,7 +43,7 @@ def test_a_kernel_that_errs_is_not_called_exact(monkeypatch: pytest.MonkeyPatch)
         assert len(ids) > 0
         return lambda: (np.minimum(starts, len(ids) - 1), ids[:-1])
 
-    monkeypatch.setattr(kernels_bench, "brute_force", forgetful)
+    monkeypatch.setattr(kernels_bench.peers, "brute_force", forgetful)
     results = {
         result.peer: result.exact
         for result in kernels_bench.match_cell(300, 2, 10, seed=1, repeats=5, turn=0.0)

@@ -1,29 +1,27 @@
-"""The rule that judges: every verdict of every kind of claim, and how seeds become one number."""
+"""Verdicts of every kind of claim, and means over seeds."""
 
 from __future__ import annotations
 
 import pytest
 
-from evaluation.claims import (
-    Claim,
-    Number,
-    Order,
-    Reading,
-    Span,
-    Verdict,
-    falls,
-    judge,
-    number,
-    rises,
-    verdict,
-)
-from evaluation.outcome import Outcome, Series, mean
+from evaluation.experiment import Claim, Outcome, Series, Verdict, falls, judge, mean, rises, verdict
 
-UP = Number(2.0, "it rises", lambda ours: ours > 1)
+
+def number(paper: float) -> Claim:
+    return Claim("", {}, paper=paper)
+
+
+def span(low: float, high: float) -> Claim:
+    return Claim("", {}, paper=(low, high))
+
+
+UP = Claim("", {}, paper=2.0, partly=lambda ours: ours > 1)
+SPAN_ABOVE = Claim("", {}, paper=(0.2, 0.6), partly=lambda ours: ours > 0)
+ORDER = Claim("", {})
 
 
 @pytest.mark.parametrize(
-    ("paper", "ours", "expected"),
+    ("claim", "ours", "expected"),
     [
         (UP, [2.0], "reproduced"),
         (UP, [1.7], "reproduced"),  # 15 % below
@@ -31,28 +29,26 @@ UP = Number(2.0, "it rises", lambda ours: ours > 1)
         (UP, [1.69], "partly"),
         (UP, [9.0], "partly"),
         (UP, [0.9], "not"),
-        (Number(2.0), [2.31], "not"),  # no direction is known
-        (Number(-0.2), [-0.23], "reproduced"),
-        (Number(-0.2), [0.2], "not"),
-        (Number(0.0), [0.0], "reproduced"),
-        (Number(0.0), [0.01], "not"),  # 15 % of nothing
-        (Span(0.2, 0.6), [0.2, 0.4, 0.6], "reproduced"),
-        (Span(0.2, 0.6), [0.17, 0.69], "reproduced"),  # within 15 % of the ends
-        (Span(0.2, 0.6), [0.16, 0.4], "partly"),  # half of them inside
-        (Span(0.2, 0.6), [0.1, 0.1, 0.4], "not"),
-        (Span(0.2, 0.6, "above", lambda ours: ours > 0), [0.1, 0.1, 0.4], "partly"),
-        (Span(0.2, 0.6, "above", lambda ours: ours > 0), [-0.1, 0.1, 0.1], "not"),
-        (Span(-0.1, 0.1), [-0.1, 0.114], "reproduced"),
-        (Order(), [1.0], "reproduced"),
-        (Order(), [0.99], "partly"),
-        (Order(), [0.5], "partly"),
-        (Order(), [0.49], "not"),
+        (number(2.0), [2.31], "not"),  # no direction is known
+        (number(-0.2), [-0.23], "reproduced"),
+        (number(-0.2), [0.2], "not"),
+        (number(0.0), [0.0], "reproduced"),
+        (number(0.0), [0.01], "not"),  # 15 % of nothing
+        (span(0.2, 0.6), [0.2, 0.4, 0.6], "reproduced"),
+        (span(0.2, 0.6), [0.17, 0.69], "reproduced"),  # within 15 % of the ends
+        (span(0.2, 0.6), [0.16, 0.4], "partly"),  # half of them inside
+        (span(0.2, 0.6), [0.1, 0.1, 0.4], "not"),
+        (SPAN_ABOVE, [0.1, 0.1, 0.4], "partly"),
+        (SPAN_ABOVE, [-0.1, 0.1, 0.1], "not"),
+        (span(-0.1, 0.1), [-0.1, 0.114], "reproduced"),
+        (ORDER, [1.0], "reproduced"),
+        (ORDER, [0.99], "partly"),
+        (ORDER, [0.5], "partly"),
+        (ORDER, [0.49], "not"),
     ],
 )
-def test_a_verdict_follows_from_the_numbers_alone(
-    paper: Number | Span | Order, ours: list[float], expected: Verdict
-) -> None:
-    assert verdict(paper, ours) == expected
+def test_a_verdict_follows_from_the_numbers_alone(claim: Claim, ours: list[float], expected: Verdict) -> None:
+    assert verdict(claim, ours) == expected
 
 
 def outcome(value: float, *y: float) -> Outcome:
@@ -60,30 +56,30 @@ def outcome(value: float, *y: float) -> Outcome:
 
 
 def test_ours_is_the_mean_over_the_seeds_with_their_standard_deviation() -> None:
-    claim = Claim(text="", paper=Number(2.0), readings=(Reading("only", number(lambda o: o["v"])),))
+    claim = Claim("", {"only": lambda o: o["v"]}, paper=2.0)
     [judged] = judge(claim, [outcome(1.0), outcome(2.0), outcome(3.0)])
     assert (judged.ours, judged.spread, judged.verdict) == ([2.0], [1.0], "reproduced")
 
 
 def test_an_order_is_looked_for_in_the_mean_curve_and_not_in_each() -> None:
-    claim = Claim(
-        text="", paper=Order(), readings=(Reading("only", lambda o: [float(all(falls(o.series["s"].y)))]),)
-    )
+    claim = Claim("", {"only": lambda o: all(falls(o.y("s")))})
     noisy = [outcome(0, 5.0, 4.0, 4.5), outcome(0, 5.0, 4.0, 1.5)]
     assert judge(claim, noisy)[0].verdict == "reproduced"
     assert judge(claim, noisy[:1])[0].verdict == "not"
 
 
 def test_every_reading_is_judged_and_the_first_comes_first() -> None:
-    claim = Claim(
-        text="",
-        paper=Number(2.0),
-        readings=(Reading("one", number(lambda o: o["v"])), Reading("other", number(lambda o: 2.0))),
-    )
+    claim = Claim("", {"one": lambda o: o["v"], "other": lambda o: 2.0}, paper=2.0)
     assert [(one.reading, one.verdict) for one in judge(claim, [outcome(9.0)])] == [
         ("one", "not"),
         ("other", "reproduced"),
     ]
+
+
+def test_an_order_that_holds_at_some_points_is_their_share() -> None:
+    claim = Claim("", {"only": lambda o: falls(o.y("s"))})
+    [judged] = judge(claim, [outcome(0, 5.0, 4.0, 4.5)])
+    assert (judged.ours, judged.verdict) == ([0.5], "partly")
 
 
 def test_means_are_taken_number_by_number_and_point_by_point() -> None:

@@ -1,1 +1,1 @@
-"""The recording of a run: written by clients while it happens, read by the checker afterwards."""
+"""The recording of a run: written by clients during the run, read by the checker."""

@@ -1,7 +1,7 @@
 """Reads recordings.
 
-What the judgement needs is kept: operations whole, notifications as rows of numbers, because there may be
-millions of them. Each record keeps its **place**, a number that `Recording.where` turns into file and line.
+Operations are kept whole, notifications as rows of numbers, because there may be millions of them. Each
+record has a **place**, a number that `Recording.where` converts to file and line.
 """
 
 from __future__ import annotations
@@ -15,36 +15,25 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from edn.tools.checker.recording.records import (
-    VERSION,
-    End,
-    Excused,
-    Fail,
-    Header,
-    Invoke,
-    Listening,
-    Notification,
-    NotifiedEvent,
-    Ok,
-    Quiet,
-    Record,
-    RecordingError,
-    Stopped,
-    Topic,
-    Unknown,
-)
+from edn.tools.checker.recording import records
+from edn.tools.checker.recording.records import RecordingError
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Operation:
-    """A request and what became of it."""
+    """A request and its answer."""
 
-    invoke: Invoke
+    invoke: records.Invoke
     place: int
-    answer: Ok | Fail | Unknown | None = None
+    answer: records.Ok | records.Fail | records.Unknown | None = None
     answer_place: int | None = None
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Places of the request and, if there is one, its answer."""
+        return (self.place,) if self.answer_place is None else (self.place, self.answer_place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +51,8 @@ class Post:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a notification said of an event, where it said so first."""
+class EventContent:
+    """Content of an event in notifications, and the place of the first one."""
 
     attributes: bytes
     time: str | None
@@ -71,7 +60,7 @@ class Told:
 
 
 class Names(Generic[T]):
-    """Numbers for what occurs again and again."""
+    """Numbers for names."""
 
     def __init__(self) -> None:
         self.of: dict[T, int] = {}
@@ -85,15 +74,15 @@ class Names(Generic[T]):
 
 @dataclass(slots=True)
 class Recording:
-    """Everything that was read."""
+    """A recording in memory."""
 
-    header: Header | None = None
+    header: records.Header | None = None
     whole: bool = True
-    topics: dict[str, Topic] = field(default_factory=dict)
+    topics: dict[str, records.Topic] = field(default_factory=dict)
     operations: list[Operation] = field(default_factory=list)
     posts: list[Post] = field(default_factory=list)
     malformed: list[tuple[int, str]] = field(default_factory=list)
-    #: (time, address, whether it begins) of listening and stopping
+    #: (time, address, whether it begins) of `listening` and `stopped`
     listening: list[tuple[int, str, bool]] = field(default_factory=list)
     excused: set[str] = field(default_factory=set)
     quiets: list[int] = field(default_factory=list)
@@ -101,25 +90,25 @@ class Recording:
     subscriptions: Names[str] = field(default_factory=Names)
     events: Names[tuple[str, str]] = field(default_factory=Names)
     recipients: Names[str | None] = field(default_factory=Names)
-    #: one entry a notified (subscription, event) pair, in the order of the records
+    #: one entry per notified (subscription, event) pair, in the order of the records
     pair_subscription: array[int] = field(default_factory=lambda: array("i"))
     pair_event: array[int] = field(default_factory=lambda: array("i"))
     pair_recipient: array[int] = field(default_factory=lambda: array("i"))
     pair_post: array[int] = field(default_factory=lambda: array("i"))
-    #: what was said of each event, once a different wording
-    told: dict[int, list[Told]] = field(default_factory=dict)
+    #: the different contents of each event
+    contents: dict[int, list[EventContent]] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
     _firsts: list[int] = field(default_factory=list)
 
     def where(self, place: int) -> str:
-        """File and line of a record."""
+        """Returns file and line of a record."""
         file = bisect_right(self._firsts, place) - 1
         line = f"line {place - self._firsts[file] + 1}"
         return line if len(self.files) == 1 else f"{self.files[file]} {line}"
 
 
 def read_recording(paths: Iterable[Path]) -> Recording:
-    """Read a recording, in one file or in several that ran on one clock; raises `RecordingError`."""
+    """Reads a recording of one or more files with the same clock; raises `RecordingError`."""
     recording = Recording()
     place = 0
     for path in paths:
@@ -135,7 +124,7 @@ def read_recording(paths: Iterable[Path]) -> Recording:
 
 
 class _File:
-    _decoder = msgspec.json.Decoder(Record)
+    _decoder = msgspec.json.Decoder(records.Record)
 
     def __init__(self, recording: Recording, name: str) -> None:
         self._recording = recording
@@ -148,7 +137,7 @@ class _File:
         place = first
         for place, line in enumerate(lines, first):
             if not line.endswith(b"\n"):
-                break  # the writer was cut off inside a line
+                break  # the file was truncated inside a line
             try:
                 record = self._decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -157,44 +146,48 @@ class _File:
                 self._take(record, place, begins=place == first)
             except ValueError as error:
                 raise self._wrong(place - first, str(error)) from None
-        # A file without its end may have lost anything; one that is empty has lost everything.
+        # A file without its end may lack anything; an empty one lacks everything.
         self._recording.whole &= self._ended
         return place + 1
 
     def _wrong(self, line: int, detail: str) -> RecordingError:
         return RecordingError(f"{self._name}, line {line + 1}: {detail}")
 
-    def _take(self, record: Record, place: int, *, begins: bool) -> None:
-        if isinstance(record, Header) != begins:
+    def _take(self, record: records.Record, place: int, *, begins: bool) -> None:
+        if isinstance(record, records.Header) != begins:
             raise ValueError("a recording begins with its header" if begins else "a second header")
         recording = self._recording
         match record:
-            case Notification():
+            case records.Notification():
                 self._notification(record, place)
-            case Invoke():
+            case records.Invoke():
                 if record.op in self._open:
                     raise ValueError(f"operation {record.op!r} was invoked before")
                 operation = Operation(record, place)
                 self._open[record.op] = operation
                 recording.operations.append(operation)
-            case Ok() | Fail() | Unknown():
+            case records.Ok() | records.Fail() | records.Unknown():
                 self._answer(record, place)
-            case Header():
-                if record.version != VERSION:
-                    raise ValueError(f"version {record.version}; this checker reads version {VERSION}")
+            case records.Header():
+                if record.version != records.VERSION:
+                    raise ValueError(
+                        f"version {record.version}; this checker reads version {records.VERSION}"
+                    )
                 recording.header = recording.header or record
-            case Topic():
+            case records.Topic():
                 self._topic(record)
-            case Listening() | Stopped():
-                recording.listening.append((record.time, record.address, isinstance(record, Listening)))
-            case Excused():
+            case records.Listening() | records.Stopped():
+                recording.listening.append(
+                    (record.time, record.address, isinstance(record, records.Listening))
+                )
+            case records.Excused():
                 recording.excused.add(record.address)
-            case Quiet():
+            case records.Quiet():
                 recording.quiets.append(record.time)
-            case End():
+            case records.End():
                 self._ended = True
 
-    def _topic(self, record: Topic) -> None:
+    def _topic(self, record: records.Topic) -> None:
         before = self._recording.topics.get(record.topic)
         if before is not None:
             for name, kind in before.attributes.items():
@@ -202,7 +195,7 @@ class _File:
                     raise ValueError(f'attribute "{name}" changes its type, which no recording can express')
         self._recording.topics[record.topic] = record
 
-    def _answer(self, record: Ok | Fail | Unknown, place: int) -> None:
+    def _answer(self, record: records.Ok | records.Fail | records.Unknown, place: int) -> None:
         operation = self._open.get(record.op)
         if operation is None:
             raise ValueError(f"operation {record.op!r} was never invoked")
@@ -213,7 +206,7 @@ class _File:
         operation.answer = record
         operation.answer_place = place
 
-    def _notification(self, record: Notification, place: int) -> None:
+    def _notification(self, record: records.Notification, place: int) -> None:
         recording = self._recording
         if record.body is None:
             recording.malformed.append((place, record.address))
@@ -222,7 +215,7 @@ class _File:
         number = len(recording.posts)
         for entry in record.body.notifications:
             event = recording.events.number((entry.topic, entry.event.id))
-            self._told(event, entry.event, place)
+            self._add_content(event, entry.event, place)
             for match in entry.matches:
                 recording.pair_subscription.append(recording.subscriptions.number(match.subscription))
                 recording.pair_event.append(event)
@@ -241,8 +234,8 @@ class _File:
             )
         )
 
-    def _told(self, number: int, event: NotifiedEvent, place: int) -> None:
+    def _add_content(self, number: int, event: records.NotifiedEvent, place: int) -> None:
         attributes = bytes(event.attributes)
-        known = self._recording.told.setdefault(number, [])
-        if not any(told.attributes == attributes and told.time == event.time for told in known):
-            known.append(Told(attributes, event.time, place))
+        known = self._recording.contents.setdefault(number, [])
+        if not any(one.attributes == attributes and one.time == event.time for one in known):
+            known.append(EventContent(attributes, event.time, place))

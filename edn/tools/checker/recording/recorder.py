@@ -1,4 +1,4 @@
-"""Writes a recording while a run goes on: every line is whole and flushed before the call returns.
+"""Writes a recording during a run: every line is complete and flushed before the call returns.
 
     with Recorder(path) as recorder:
         recorder.topic("quotes", {"symbol": "string", "price": "number"})
@@ -9,8 +9,8 @@
         …
         recorder.quiet()
 
-Any thread or coroutine may call it. Times are taken while the line is written, so that lines stand in the
-order of their times. An operation that is left without an answer, by an exception too, is unknown.
+Any thread or coroutine may call it. A line gets its time when it is written, so lines are in the order of
+their times. An operation without an answer, also because of an exception, is unknown.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ import base64
 import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import msgspec
 
-from edn.tools.checker.recording.records import VERSION, Body, Kind
+from edn.tools.checker.recording import records
 
-#: answers of 4xx after which a request may still have been done: it was slow, or somebody between gave up
+#: 4xx answers after which a request may still take effect: it was slow, or a proxy timed out
 _UNSURE_4XX = frozenset({408, 499})
 
 
@@ -42,153 +41,103 @@ class Recorder:
         clock: Callable[[], int] = time.monotonic_ns,
         wall_clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        """`clock_tolerance` and `settles_after` as `docs/checking.md` describes them, in seconds."""
+        """`clock_tolerance` and `settles_after`: in seconds, see `docs/checking.md`."""
         self._clock = clock
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._encoder = msgspec.json.Encoder()
-        self._bodies = msgspec.json.Decoder(Body)
+        self._bodies = msgspec.json.Decoder(records.Body)
         self._file = Path(path).open("wb")  # noqa: SIM115 -- open as long as the recorder; `close` closes it
-        self._write(
-            "header",
-            {
-                "version": VERSION,
-                "wall": wall_clock(),
-                "clock_tolerance": clock_tolerance,
-                "settles_after": settles_after,
-            },
-        )
-
-    # -- what is there ----------------------------------------------------------------------------------
+        self._write(records.Header(0, records.VERSION, wall_clock(), clock_tolerance, settles_after))
 
     def topic(self, name: str, attributes: Mapping[str, str], *, availability: float | str = 0) -> None:
-        """Before the first subscription to it or event of it; again when attributes were added."""
-        self._write("topic", {"topic": name, "attributes": dict(attributes), "availability": availability})
+        """Declares a topic before its first subscription or event; again when attributes were added."""
+        self._write(records.Topic(0, name, dict(attributes), cast(float, availability)))
 
     def listening(self, address: str) -> None:
-        """From now on, all that this address accepts will be recorded, before it is accepted."""
-        self._write("listening", {"address": address})
+        """Promises to record all that this address accepts from now on, before it is accepted."""
+        self._write(records.Listening(0, address))
 
     def stopped(self, address: str) -> None:
-        """The opposite of `listening`. A receiver that is merely down has not stopped: it accepts nothing."""
-        self._write("stopped", {"address": address})
+        """Ends `listening`. A receiver that is only down has not stopped: it accepts nothing."""
+        self._write(records.Stopped(0, address))
 
     def excused(self, address: str) -> None:
-        """This address fails on purpose; nothing will be missed there."""
-        self._write("excused", {"address": address})
+        """Declares that this address fails on purpose: its missing notifications are no violation."""
+        self._write(records.Excused(0, address))
 
-    # -- what happens -----------------------------------------------------------------------------------
-
-    def operation(
-        self,
-        kind: Kind,
-        *,
-        subscription: str | None = None,
-        topic: str | None = None,
-        filter: Mapping[str, Any] | str | None = None,
-        address: str | None = None,
-        recipient: str | None = None,
-        expires: str | None = None,
-        events: Sequence[Mapping[str, Any]] | None = None,
-        key: str | None = None,
-        via: str | None = None,
-        publisher: str | None = None,
-    ) -> Operation:
-        """A request; enter it just before sending, answer it just after the answer came."""
-        fields: dict[str, Any] = {
-            "subscription": subscription,
-            "topic": topic,
-            "filter": filter,
-            "address": address,
-            "recipient": recipient,
-            "expires": expires,
-            "events": events,
-            "key": key,
-            "via": via,
-            "publisher": publisher,
-        }
+    def operation(self, kind: records.Kind, **fields: Any) -> Operation:
+        """Returns a request with fields of `records.Invoke`; enter it just before sending, answer it just
+        after the answer arrived."""
         given = {name: value for name, value in fields.items() if value is not None}
-        return Operation(self._write, next(self._numbers), {"kind": kind, **given})
+        return Operation(self._write, records.Invoke(0, next(self._numbers), kind, **given))
 
     def notification(
-        self,
-        address: str,
-        webhook_id: str,
-        body: bytes,
-        *,
-        status: int = 204,
-        time: int | None = None,
+        self, address: str, webhook_id: str, body: bytes, *, status: int = 204, time: int | None = None
     ) -> None:
-        """A POST that arrived; call it before answering `status`. `time` is of the recorder's own clock."""
-        fields: dict[str, Any] = {"address": address, "webhook": webhook_id, "status": status}
+        """Records a POST; call it before answering `status`. `time` is of the recorder's own clock."""
+        record = records.Notification(0, address, webhook_id, status=status)
         try:
             self._bodies.decode(body)
             # A line break in JSON is white space, never part of a value.
-            fields["body"] = msgspec.Raw(body.replace(b"\n", b" ").replace(b"\r", b" "))
+            record.body = cast(records.Body, msgspec.Raw(body.replace(b"\n", b" ").replace(b"\r", b" ")))
         except (msgspec.DecodeError, UnicodeDecodeError):
-            fields["malformed"] = base64.b64encode(body).decode()
-        self._write("notification", fields, time)
+            record.malformed = base64.b64encode(body).decode()
+        self._write(record, time)
 
     def quiet(self) -> None:
-        """The network is at rest: every notification of what was accepted so far has arrived."""
-        self._write("quiet", {})
+        """Declares that every notification of the accepted events has arrived."""
+        self._write(records.Quiet(0))
 
     def close(self) -> None:
-        """Ends the recording; without it a reader takes the recording for cut off."""
+        """Ends the recording; without it a reader considers the recording truncated."""
         if not self._file.closed:
-            self._write("end", {})
+            self._write(records.End(0))
             self._file.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _write(self, record: str, fields: Mapping[str, Any], at: int | None = None) -> None:
+    def _write(self, record: records.Line, at: int | None = None) -> None:
         with self._lock:
-            line = {"record": record, "time": self._clock() if at is None else at, **fields}
-            self._file.write(self._encoder.encode(line) + b"\n")
+            record.time = self._clock() if at is None else at
+            self._file.write(self._encoder.encode(record) + b"\n")
             self._file.flush()
 
 
 class Operation:
     """One request between its sending and its answer."""
 
-    def __init__(
-        self, write: Callable[[str, Mapping[str, Any]], None], number: int, fields: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, write: Callable[[records.Line], None], invoke: records.Invoke) -> None:
         self._write = write
-        self._number = number
-        self._fields = fields
+        self._invoke = invoke
         self._answered = False
 
     def __enter__(self) -> Self:
-        self._write("invoke", {"op": self._number, **self._fields})
+        self._write(self._invoke)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if not self._answered:
             self.unknown(reason="no answer was recorded" if kind is None else kind.__name__)
 
     def ok(self, **fields: Any) -> None:
-        """It was done. `subscription`, `filter`, `expires` or `ids` as the network answered them."""
-        self._answer("ok", {name: value for name, value in fields.items() if value is not None})
+        """Records success, with `subscription`, `filter`, `expires` or `ids` of the answer."""
+        self._answer(records.Ok(0, self._invoke.op, **fields))
 
     def fail(self, *, status: int | None = None, reason: str | None = None) -> None:
-        """It was refused for good: it had no effect and will have none."""
-        self._answer("fail", {"status": status, "reason": reason})
+        """Records a refusal: the operation has no effect, now or later."""
+        self._answer(records.Fail(0, self._invoke.op, status, reason))
 
     def unknown(self, *, status: int | None = None, reason: str | None = None) -> None:
-        """It may have been done, or may still be."""
-        self._answer("unknown", {"status": status, "reason": reason})
+        """Records an unknown outcome: the operation may take effect, also later."""
+        self._answer(records.Unknown(0, self._invoke.op, status, reason))
 
     def answered(self, status: int, **fields: Any) -> None:
-        """By an HTTP status: 2xx is ok (with `fields`), 4xx is fail, all else is unknown."""
+        """Records an HTTP status: 2xx is ok (with `fields`), 4xx is fail, all others are unknown."""
         if 200 <= status < 300:
             self.ok(**fields)
         elif 400 <= status < 500 and status not in _UNSURE_4XX:
@@ -196,8 +145,8 @@ class Operation:
         else:
             self.unknown(status=status)
 
-    def _answer(self, record: str, fields: Mapping[str, Any]) -> None:
+    def _answer(self, answer: records.Ok | records.Fail | records.Unknown) -> None:
         if self._answered:
-            raise RuntimeError(f"operation {self._number} is answered already")
+            raise RuntimeError(f"operation {self._invoke.op} has an answer already")
         self._answered = True
-        self._write(record, {"op": self._number, **fields})
+        self._write(answer)

@@ -19,50 +19,48 @@ class RecordingError(InvalidInput):
     title: ClassVar[str] = "Unreadable recording"
 
 
-class Header(msgspec.Struct, tag_field="record", tag="header"):
-    version: int
-    #: nanoseconds of the monotone clock that all records carry
+class Line(msgspec.Struct, tag_field="record", tag=str.lower, omit_defaults=True):
+    #: nanoseconds of the monotonic clock
     time: int
-    #: nanoseconds since 1970 at that time
+
+
+class Header(Line):
+    version: int
+    #: nanoseconds since 1970 at `time`
     wall: int
     #: seconds by which the network's clocks may differ from this wall clock
     clock_tolerance: float = 0.5
-    #: seconds after which an operation that was recorded as unknown takes effect no more; None: it always can
+    #: seconds after which an operation of unknown outcome takes no effect; None for no limit
     settles_after: float | None = None
 
 
-class Topic(msgspec.Struct, tag_field="record", tag="topic"):
-    time: int
+class Topic(Line):
     topic: str
     attributes: dict[str, str]
     availability: float | Literal["forever"] = 0
 
 
-class Listening(msgspec.Struct, tag_field="record", tag="listening"):
-    """From now on all that this address accepts is recorded."""
+class Listening(Line):
+    """All notifications that this address accepts from now on are recorded."""
 
-    time: int
     address: str
 
 
-class Stopped(msgspec.Struct, tag_field="record", tag="stopped"):
-    """What this address accepts is recorded no more."""
+class Stopped(Line):
+    """Notifications that this address accepts are no longer recorded."""
 
-    time: int
     address: str
 
 
-class Excused(msgspec.Struct, tag_field="record", tag="excused"):
-    """This address fails on purpose: what it misses is nobody's fault."""
+class Excused(Line):
+    """This address fails on purpose: its missing notifications are no violation."""
 
-    time: int
     address: str
 
 
-class Invoke(msgspec.Struct, tag_field="record", tag="invoke"):
+class Invoke(Line):
     """A request is about to be sent."""
 
-    time: int
     op: int | str
     kind: Kind
     subscription: str | None = None
@@ -72,17 +70,16 @@ class Invoke(msgspec.Struct, tag_field="record", tag="invoke"):
     recipient: str | None = None
     expires: str | None = None
     events: list[dict[str, Any]] = []
-    #: the idempotency key, which gives ids to events that have none
+    #: idempotency key, from which events without an id get one
     key: str | None = None
-    #: the dispatcher that it was sent to; events of one are in one order
+    #: dispatcher; events of one dispatcher are in one order
     via: str | None = None
     publisher: str | None = None
 
 
-class Ok(msgspec.Struct, tag_field="record", tag="ok"):
-    """It was done."""
+class Ok(Line):
+    """The operation took effect."""
 
-    time: int
     op: int | str
     subscription: str | None = None
     filter: dict[str, Any] | None = None
@@ -90,19 +87,17 @@ class Ok(msgspec.Struct, tag_field="record", tag="ok"):
     ids: list[str] | None = None
 
 
-class Fail(msgspec.Struct, tag_field="record", tag="fail"):
-    """It was refused, and had and will have no effect."""
+class Fail(Line):
+    """The operation was refused, and never takes effect."""
 
-    time: int
     op: int | str
     status: int | None = None
     reason: str | None = None
 
 
-class Unknown(msgspec.Struct, tag_field="record", tag="unknown"):
-    """Nobody knows whether it was, or will be, done."""
+class Unknown(Line):
+    """The operation may have taken effect, or may do so later."""
 
-    time: int
     op: int | str
     status: int | None = None
     reason: str | None = None
@@ -129,28 +124,23 @@ class Body(msgspec.Struct):
     notifications: list[Entry]
 
 
-class Notification(msgspec.Struct, tag_field="record", tag="notification"):
-    """A POST as it arrived, and the status that it was answered."""
+class Notification(Line):
+    """A POST, and the status of its answer."""
 
-    time: int
     address: str
     webhook: str
-    #: a body that is no notification is kept elsewhere, in `malformed`
+    #: None if the body is not a notification; `malformed` has it then, in base64
     body: Body | None = None
     malformed: str | None = None
     status: int = 204
 
 
-class Quiet(msgspec.Struct, tag_field="record", tag="quiet"):
-    """The network is at rest: all that is due has arrived."""
-
-    time: int
+class Quiet(Line):
+    """The network is at rest: all due notifications have arrived."""
 
 
-class End(msgspec.Struct, tag_field="record", tag="end"):
-    """The recording is whole."""
-
-    time: int
+class End(Line):
+    """The recording is complete."""
 
 
 Record = (

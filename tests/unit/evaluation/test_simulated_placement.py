@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.placing import Offline, Online, Setup, draw, hit_ratio, partitioned, place
+from evaluation.simulated_placement import Offline, Online, Setup, draw, hit_ratio, partitioned, place
 
 pytest.importorskip("sklearn", reason="K-means needs the extra `spark`")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.searching import (
+from evaluation.cut_cost import (
     OUR_WAY,
     PUBLISHED_WAY,
     ROUTING_PRECISE,
@@ -17,7 +17,7 @@ from evaluation.searching import (
     curve,
     price,
 )
-from evaluation.settling import published_model, regimes, settle, tenths
+from evaluation.tuner_simulation import published_model, regimes, settle, tenths
 
 #: as measured with ten servers of ten thousand rectangles: precision, R, tests; uniform events …
 UNIFORM = [
@@ -54,7 +54,7 @@ def test_the_published_rule_settles_beside_the_best_and_finds_the_new_best_when_
     start: float, damping: float, seed: int
 ) -> None:
     for ended in settle("paper", damping, start, PHASES, seed=seed):
-        assert ended.near, f"{ended.phase}: {ended.visited} around {ended.best_precision}"
+        assert ended.is_near, f"{ended.phase}: {ended.visited} around {ended.best_precision}"
 
 
 @pytest.mark.parametrize("start", [0.1, 1.0])

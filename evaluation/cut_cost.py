@@ -1,11 +1,11 @@
-"""What it costs to search a cut, and what it lets through, at every precision: the curves T_d(p), R(p).
+"""The cost of searching a cut and its hit ratio, by precision: the curves T_d(p) and R(p).
 
-The published T_d was a tree's on the machine of its day, and not today's kernel's. So the cost is counted: a
-cut is searched from the root of its hierarchy, depth first, until one of its rectangles contains the event,
-and every rectangle (and every coordinate) that is looked at on the way counts. One factor turns counts into
-seconds: the one at which precise summaries of 10,000 even rectangles in 8 dimensions take 139 µs, as in the
-published Figure 12 (334 events/s with T_f = 1.6 ms and ten servers). Beside it stands the CPU time of our own
-router on the same cuts.
+The published T_d is that of a tree on a machine of its time, not that of today's kernel. So the cost is
+counted: a cut is searched depth first from the root of its hierarchy until one of its rectangles contains
+the event, and every rectangle (and every coordinate) that is tested counts. One factor converts counts to
+seconds: the one for which precise summaries of 10,000 uniform rectangles in 8 dimensions take 139 µs, as in
+the published Figure 12 (334 events/s with T_f = 1.6 ms and ten servers). The CPU time of our own router on
+the same cuts is measured as well.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ from edn.summary import Summary, new_router
 from edn.summary.hierarchy import By
 from edn.summary.measure import EVEN_SHARE
 from edn.tools.bench.workloads import SIDE, Workload, crowd, limited, local, uniform
-from evaluation.outcome import Series
-from evaluation.placing import maximal
+from evaluation.simulated_placement import maximal
 from partitioning.methods import PartitionOptions, partition
 from partitioning.rows import LocalRows
 from selftune.curve import Effort, measure, rectangles
 from selftune.throughput import OperatingPoint
 
-#: published: seconds a server of routing with precise summaries, by Figure 12
+#: published in Figure 12: seconds per server to route with precise summaries
 ROUTING_PRECISE = 139e-6
-#: precisions that are looked at, besides 0
+#: precisions besides 0
 FINE = tuple(round(step / 50, 2) for step in range(1, 51))
-#: bytes before the children in a summary's own format
+#: bytes before the children in a summary's format
 _HEADER = 16
 
 Unit = Literal["tests", "coordinates", "kernel"]
@@ -43,36 +42,36 @@ Unit = Literal["tests", "coordinates", "kernel"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How summaries are shaped and cut."""
+    """The shape and the cut of summaries."""
 
     by: By
     split_only: bool = False
     even: float = EVEN_SHARE
 
 
-#: as it was first published: a tree split from the top by plain volumes, and cut at a depth
+#: as published: a tree split from the top by plain volumes, and cut at a depth
 PUBLISHED_WAY = Way(by="level", split_only=True, even=1.0)
 OUR_WAY = Way(by="waste")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """Subscriptions, where they lie, and how they are summarised; the published setting by default."""
+    """Subscriptions, events and summaries; the defaults are the published setting."""
 
     servers: int = 10
     per_server: int = 10_000
     dimensions: int = 8
     events: int = 2000
-    #: of the subscriptions: longest side, largest volume (share of the space), share of the space they lie in
+    #: of the subscriptions: longest side, largest volume (share of the space), share of the space they are in
     side: float = SIDE
     volume: float = 1.0
     within: float = 1.0
-    #: events near one corner instead of everywhere
+    #: events near one corner instead of uniform events
     crowded: bool = False
     #: method of `partitioning.methods`
     partition: str = "random"
     way: Way = PUBLISHED_WAY
-    #: also time our own router, at every tenth
+    #: also measure our own router, at every tenth
     timed: bool = False
 
     def workload(self) -> Workload:
@@ -87,23 +86,23 @@ class Setup:
 
 
 class Point(msgspec.Struct, frozen=True):
-    """One precision, the mean over all servers."""
+    """Means over all servers at one precision."""
 
     precision: float
     hit_ratio: float
-    #: rectangles, and coordinates of them, that are looked at an event and server
+    #: rectangles, and their coordinates, tested per event and server
     tests: float
     coordinates: float
-    #: seconds of CPU an event and server, of our own router; not a number where it was not timed
+    #: CPU seconds of our own router per event and server; NaN where it was not measured
     kernel: float = float("nan")
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """From no summary to the precise one."""
+    """Points from no summary to the precise one."""
 
     points: tuple[Point, ...]
-    #: maximal rectangles a server
+    #: maximal rectangles per server
     maximal: float
 
     @property
@@ -111,22 +110,17 @@ class Curve:
         return self.points[-1]
 
     def priced(self, unit: Unit, price: float = 1.0) -> dict[float, OperatingPoint]:
-        """For the throughput model: T_d as a count × a price, or as it was timed."""
+        """Returns the curve for the throughput model: T_d is a count × a price, or the measured time."""
         return {
             one.precision: OperatingPoint(routing=getattr(one, unit) * price, hit_ratio=one.hit_ratio)
             for one in self.points
             if not np.isnan(getattr(one, unit))
         }
 
-    def series(self, what: Literal["hit_ratio", "tests", "coordinates", "kernel"]) -> Series:
-        shown = [(one.precision, getattr(one, what)) for one in self.points]
-        shown = [(x, y) for x, y in shown if not np.isnan(y)]
-        return Series([x for x, _ in shown], [y for _, y in shown])
-
 
 @lru_cache(maxsize=64)
 def price(unit: Unit, way: Way, seed: int) -> float:
-    """Seconds a test (or coordinate): the one number that is fitted, to the published Figure 12."""
+    """Returns the seconds per test (or coordinate), fitted to the published Figure 12."""
     if unit == "kernel":
         return 1.0
     found = curve(Setup(servers=3, way=way), seed, (1.0,))
@@ -135,7 +129,7 @@ def price(unit: Unit, way: Way, seed: int) -> float:
 
 @lru_cache(maxsize=64)
 def curve(setup: Setup, seed: int, precisions: tuple[float, ...] = FINE) -> Curve:
-    """Remembered, since several experiments look at the same curve."""
+    """Measures a curve; cached, because several experiments use the same one."""
     rng = np.random.default_rng(seed)
     workload = setup.workload()
     lo, hi = workload.rectangles(rng, setup.servers * setup.per_server)
@@ -161,7 +155,7 @@ def curve(setup: Setup, seed: int, precisions: tuple[float, ...] = FINE) -> Curv
 
 def _parts(setup: Setup, lo: Floats, hi: Floats, points: Floats, seed: int) -> list[tuple[Floats, Floats]]:
     if setup.partition == "random":
-        # They were drawn independently, so any equal shares will do.
+        # Subscriptions are drawn independently, so any equal shares are random.
         return [(lo[i :: setup.servers], hi[i :: setup.servers]) for i in range(setup.servers)]
     rows = LocalRows(lo, hi)
     wish = PartitionOptions(method=setup.partition, servers=setup.servers, seed=seed)
@@ -176,7 +170,7 @@ def _kernel(counted: Sequence[Counted], precision: float, points: Floats) -> flo
 
 
 class Counted:
-    """A summary whose cuts can be searched with a count of what is looked at."""
+    """A summary that counts the tests of a search."""
 
     def __init__(self, lo: Floats, hi: Floats, way: Way) -> None:
         self.way = way
@@ -192,7 +186,7 @@ class Counted:
         return self.summary.cut(rectangles(self.summary.count, precision), self.way.by)
 
     def search(self, precision: float, points: Floats) -> tuple[float, float, float]:
-        """Tests and coordinates an event, and the share of the events that a cut contains."""
+        """Returns tests and coordinates per event, and the share of the events that the cut contains."""
         chosen = np.zeros(len(self._lo), dtype=np.bool_)
         chosen[self.summary.choose(rectangles(self.summary.count, precision), self.way.by)] = True
         waiting = np.empty(len(self._lo) + 2, dtype=np.int64)

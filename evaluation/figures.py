@@ -1,7 +1,6 @@
-"""Figures in one style: what is ours in colour, what was published in black and dashed.
+"""Figures in one style: our results in colour, published ones in black and dashed.
 
-A `Canvas` is what an experiment draws on: some panels side by side, each with axes that are named. Curves are
-means over the seeds with a band from the least to the greatest.
+Curves are means over the seeds, with a band from the smallest to the largest value.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
-from evaluation.outcome import Outcome, Series, mean
+from evaluation.experiment import Outcome, Series, mean
 
-#: distinguishable also by those who see red and green alike (Okabe and Ito)
+#: distinguishable for colour-blind readers (Okabe and Ito)
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#8B6914")
 MARKERS = "osD^vPXd"
 STYLE: Any = {
@@ -43,20 +42,20 @@ class Panel:
         self._inside = False
 
     def derived(self, label: str, derive: Callable[[Outcome], Series], *, colour: int | None = None) -> None:
-        """A curve that is computed from each outcome."""
+        """Draws a curve that is computed from each outcome."""
         outcomes = [Outcome({}, {label: derive(one)}) for one in self._outcomes]
         Panel(self.axes, outcomes).curve(label, colour=colour)
 
-    def labels(self, title: str, x: str, y: str) -> Panel:
-        self.axes.set_title(title)
-        self.axes.set_xlabel(x)
-        self.axes.set_ylabel(y)
-        return self
+    def labels(self, title: str, x: str, y: str) -> None:
+        self.axes.set(title=title, xlabel=x, ylabel=y)
+
+    def log_log(self) -> None:
+        self.axes.set(xscale="log", yscale="log")
 
     def curve(
         self, name: str, label: str | None = None, *, style: str = "-", colour: int | None = None
     ) -> None:
-        """A series of the outcomes: its mean, and how far the seeds lie apart."""
+        """Draws a series of the outcomes: its mean and the range of the seeds."""
         number = self._drawn if colour is None else colour
         self._drawn += 1
         shown = self._mean.series[name]
@@ -67,23 +66,27 @@ class Panel:
             shown.x, shown.y, style, color=paint, marker=marker, markevery=every, label=label or name
         )
         if len(self._outcomes) > 1:
-            columns = list(zip(*(one.series[name].y for one in self._outcomes), strict=True))
-            self.axes.fill_between(
-                shown.x, [min(c) for c in columns], [max(c) for c in columns], color=paint, alpha=0.15, lw=0
-            )
+            columns = list(zip(*(one.y(name) for one in self._outcomes), strict=True))
+            low, high = [min(c) for c in columns], [max(c) for c in columns]
+            self.axes.fill_between(shown.x, low, high, color=paint, alpha=0.15, lw=0)
+
+    def curves(self, names: Sequence[str] | Mapping[str, str], prefix: str = "") -> None:
+        """Draws several series; a mapping gives their labels."""
+        labels = names if isinstance(names, Mapping) else {name: name for name in names}
+        for name, label in labels.items():
+            self.curve(f"{prefix}{name}", label)
 
     def bars(self, names: Sequence[str], keys: Sequence[str]) -> None:
-        """One bar a name, with the mean of a number of the outcomes in it."""
+        """Draws one bar per name: the mean of a number of the outcomes."""
         heights = [self._mean[key] for key in keys]
         colours = [COLOURS[number % len(COLOURS)] for number in range(len(names))]
         drawn = self.axes.bar(range(len(names)), heights, color=colours, width=0.7)
         self.axes.bar_label(drawn, fmt="%.3g", fontsize=7, label_type="center", color="white")
-        self.axes.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=7)
-        self.axes.grid(axis="x", visible=False)
+        self._name_bars(names, 30)
 
     def groups(self, names: Sequence[str], keys: Mapping[str, str]) -> None:
-        """A group of bars a name, one bar a label of `keys`: mean and deviation of the number whose key,
-        a template of `name`, is there."""
+        """Draws a group of bars per name: one bar per label of `keys`, mean and deviation of the number
+        whose key is a template of `name`."""
         width = 0.8 / len(keys)
         for number, (label, key) in enumerate(keys.items()):
             places = [at + (number - (len(keys) - 1) / 2) * width for at in range(len(names))]
@@ -91,29 +94,31 @@ class Panel:
             heights, spreads = [fmean(some) for some in seen], [pstdev(some) for some in seen]
             paint = COLOURS[number % len(COLOURS)]
             self.axes.bar(places, heights, width, yerr=spreads, color=paint, label=label)
-        self.axes.set_xticks(range(len(names)), names, rotation=25, ha="right", fontsize=7)
+        self._name_bars(names, 25)
+
+    def _name_bars(self, names: Sequence[str], rotation: int) -> None:
+        self.axes.set_xticks(range(len(names)), names, rotation=rotation, ha="right", fontsize=7)
         self.axes.grid(axis="x", visible=False)
-
-    def published(self, label: str, *, x: float | None = None, y: float | None = None) -> None:
-        """A published number: a line across, or a point where both are known."""
-        style: dict[str, Any] = {"color": "black", "label": f"published: {label}"}
-        if x is not None and y is not None:
-            self.axes.plot([x], [y], "*", markersize=11, zorder=5, **style)
-        elif y is not None:
-            self.axes.axhline(y, ls="--", lw=1.1, **style)
-        elif x is not None:
-            self.axes.axvline(x, ls="--", lw=1.1, **style)
-
-    def published_span(self, label: str, low: float, high: float, *, vertical: bool = False) -> None:
-        span = self.axes.axvspan if vertical else self.axes.axhspan
-        span(low, high, color="black", alpha=0.08, lw=0, label=f"published: {label}")
-
-    def legend_inside(self) -> None:
-        """Puts the legend inside, where long names stand below."""
         self._inside = True
 
+    def line(self, label: str, x: Sequence[float], y: Sequence[float], style: str = "--") -> None:
+        """Draws a reference line between points."""
+        self.axes.plot(x, y, style, color="black", lw=1.1, label=label)
+
+    def level(self, label: str, y: float, style: str = "--") -> None:
+        """Draws a horizontal reference line."""
+        self.axes.axhline(y, ls=style, lw=1.1, color="black", label=label)
+
+    def stars(self, label: str | None, x: Sequence[float], y: Sequence[float]) -> None:
+        """Draws published points."""
+        self.axes.plot(x, y, "k*", markersize=11, zorder=5, label=label)
+
+    def span(self, label: str, low: float, high: float) -> None:
+        """Draws a published range."""
+        self.axes.axhspan(low, high, color="black", alpha=0.08, lw=0, label=f"published: {label}")
+
     def add_legend(self) -> None:
-        """Below the axes, where it hides nothing, unless it belongs inside."""
+        """Adds the legend below the axes, or inside them where the names of bars are below."""
         if self._inside:
             self.axes.margins(y=0.3)
             self.axes.legend(loc="upper center", ncols=3, columnspacing=1.0, handlelength=1.4)
@@ -130,6 +135,11 @@ class Canvas:
         self.outcomes = outcomes
         self._figure: Any = None
         self._panels: list[Panel] = []
+
+    @property
+    def first(self) -> Outcome:
+        """The outcome of the first seed: names and axes are the same for all seeds."""
+        return self.outcomes[0]
 
     def panels(
         self, columns: int = 1, rows: int = 1, *, height: float = 4.4, width: float | None = None
@@ -149,17 +159,17 @@ class Canvas:
         for panel in self._panels:
             panel.add_legend()
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Without a date in it the same figure is the same file.
+        # Without a date, equal figures are equal files.
         self._figure.savefig(path, metadata={"Software": None})
         pyplot.close(self._figure)
 
 
-def draw(draw_on: Any, outcomes: Sequence[Outcome], path: Path) -> None:
-    """Let an experiment draw its outcomes into a PNG file."""
+def draw(draw_on: Callable[[Canvas], None], outcomes: Sequence[Outcome], path: Path) -> None:
+    """Draws the outcomes of an experiment into a PNG file."""
     import matplotlib
 
     matplotlib.use("Agg")
     with matplotlib.rc_context(STYLE):
         canvas = Canvas(outcomes)
-        draw_on(canvas, outcomes)
+        draw_on(canvas)
         canvas.save(path)

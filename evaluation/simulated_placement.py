@@ -1,34 +1,31 @@
-"""How much event traffic a way of partitioning leaves: the simulation behind the experiments on placement.
+"""Placement of subscriptions, simulated: the event traffic and the loads of each way to partition.
 
-Every method places the same subscriptions, and the same events are then routed with precise summaries. The
-hit ratio is forwarded ÷ (published × servers). It rewards imbalance, an empty server is sent nothing, so
-every result has the loads beside it. Events that a method may learn from are not those that judge it.
+Every method places the same subscriptions; the same events are then routed with precise summaries. The hit
+ratio is forwarded ÷ (published × servers). It rewards imbalance, because an empty server receives nothing,
+so every result includes the loads. Methods learn from other events than those that judge them.
 
-Placement, summaries and routing are the product's own.
+Placement, summaries and routing are the product's own code.
 """
 
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
 from edn.arrays import Floats, Ints
-from edn.errors import InvalidInput
 from edn.summary import Maximal, Summary, new_router
 from edn.tools.bench.workloads import Workload, crowd, uniform, zipf, zipf_both
-from evaluation.experiment import Progress
-from evaluation.outcome import Series
+from evaluation.experiment import Outcome, Progress, Series, track
 from partitioning.methods import PartitionOptions, partition
 from partitioning.online import Limits, Settings, new_placement
 from partitioning.rows import LocalRows
 
-#: events that the traffic-aware method and the minimum cut learn from
+#: events from which `traffic` and `mincut` learn
 LEARNT = 2048
 
 Distribution = Literal["uniform", "crowd", "zipf", "zipf-both"]
@@ -36,77 +33,81 @@ Distribution = Literal["uniform", "crowd", "zipf", "zipf-both"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """The published setting by default."""
+    """Subscriptions and events; the defaults are the published setting."""
 
     servers: int = 10
     dimensions: int = 4
     per_server: int = 10_000
     events: int = 4000
-    #: of subscriptions and events; events are uneven in `crowd` and `zipf-both`
+    #: of subscriptions and events; events are not uniform in `crowd` and `zipf-both`
     distribution: Distribution = "uniform"
     alpha: float = 1.0
     bins: int = 10
     #: Zipf-like bounds include their bins
     inclusive: bool = True
-    #: the most subscriptions of one server, in parts of the average
+    #: largest load of a server ÷ average load
     load_factor: float = 2.0
 
     def workload(self, seed: int) -> Workload:
         d = self.dimensions
-        if self.distribution == "uniform":
-            return uniform(d)
-        if self.distribution == "crowd":
-            return crowd(d)
+        if self.distribution in ("uniform", "crowd"):
+            return uniform(d) if self.distribution == "uniform" else crowd(d)
+        law: dict[str, Any] = {"bins": self.bins, "inclusive": self.inclusive}
         if self.distribution == "zipf":
-            return zipf(d, self.alpha, bins=self.bins, inclusive=self.inclusive)
-        if self.distribution == "zipf-both":
-            return zipf_both(d, self.alpha, bins=self.bins, inclusive=self.inclusive, seed=seed)
-        raise InvalidInput(
-            f'no distribution "{self.distribution}"; known are uniform, crowd, zipf, zipf-both'
-        )
+            return zipf(d, self.alpha, **law)
+        return zipf_both(d, self.alpha, seed=seed, **law)
 
 
 @dataclass(frozen=True, slots=True)
 class Offline:
-    """All subscriptions at once, by a method of `partitioning.methods`."""
+    """Partitions all subscriptions at once by a method of `partitioning.methods`."""
 
     method: str
-    #: the most subscriptions of a server in parts of the average; None is the setup's
+    #: largest load of a server ÷ average load; None takes that of the setup
     slack: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Online:
-    """One after the other by a policy, after a first share was partitioned offline by the R-tree."""
+    """Places one subscription after the other by a policy, after the R-tree has partitioned a first share."""
 
     policy: str = "rtree"
     offline: float = 0.0
-    #: rectangles that are remembered of a server; None remembers all
+    #: rectangles in the summary of a server; None for all
     bound: int | None = None
-    #: subscriptions that each server gets before content decides
+    #: subscriptions per server that go to the least loaded server
     spread: int = 10
     ties: Literal["least-loaded", "random"] = "least-loaded"
 
 
+#: the ways to partition, by their published names
+METHODS: dict[str, Offline | Online] = {
+    "random": Offline("random"),
+    "K-mean online": Online(policy="kmeans"),
+    "K-mean offline": Offline("kmeans"),
+    "R-tree online": Online(),
+    "R-tree half offline": Online(offline=0.5),
+    "R-tree offline": Offline("rtree"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One method on one seed."""
+    """The result of one method and seed."""
 
     hit_ratio: float
     #: sorted
     loads: tuple[int, ...]
-    #: processor time of the placement
-    seconds: float
 
     @property
     def imbalance(self) -> float:
-        """The largest load in parts of the average."""
+        """Largest load ÷ average load."""
         return self.loads[-1] * len(self.loads) / sum(self.loads)
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Subscriptions, events, and events to learn from."""
+    """Subscriptions, events, and other events to learn from."""
 
     lo: Floats
     hi: Floats
@@ -124,48 +125,33 @@ def draw(setup: Setup, seed: int) -> Drawn:
 
 @lru_cache(maxsize=4096)
 def place(setup: Setup, seed: int, method: Offline | Online) -> Placed:
-    """Remembered: several experiments ask for the same, and some of it takes a minute."""
+    """Places all subscriptions; cached, because several experiments need the same result."""
     drawn = draw(setup, seed)
-    began = time.process_time()
     parts = partitioned(setup, seed, method, drawn)
-    seconds = time.process_time() - began
     loads = np.bincount(parts, minlength=setup.servers)
     ratio = hit_ratio(drawn.lo, drawn.hi, parts, setup.servers, drawn.events)
-    return Placed(ratio, tuple(sorted(loads.tolist())), seconds)
-
-
-Method = TypeVar("Method")
+    return Placed(ratio, tuple(sorted(loads.tolist())))
 
 
 def sweep(
-    methods: Mapping[str, Method],
+    cases: Mapping[str, Sequence[tuple[Setup, Offline | Online]]],
     axis: Sequence[float],
-    case: Callable[[Method, float], tuple[Setup, Offline | Online]],
     seed: int,
     progress: Progress,
-    told: str,
-) -> dict[str, list[Placed]]:
-    """Places by each method at each point of an axis; `told` is a template of `name` and `x`."""
-    found: dict[str, list[Placed]] = {name: [] for name in methods}
-    for number, (name, method) in enumerate(methods.items()):
-        for done, x in enumerate(axis):
-            progress(number * len(axis) + done, len(methods) * len(axis), told.format(name=name, x=x))
-            setup, way = case(method, x)
-            found[name].append(place(setup, seed, way))
-    return found
-
-
-def ratios_and_loads(axis: Sequence[float], found: Mapping[str, Sequence[Placed]]) -> dict[str, Series]:
-    """The curves of a sweep: the hit ratio, and how uneven the loads are."""
-    series = {}
-    for name, placed in found.items():
-        series[name] = Series(list(axis), [one.hit_ratio for one in placed])
-        series[f"load of {name}"] = Series(list(axis), [one.imbalance for one in placed])
-    return series
+) -> Outcome:
+    """Runs one case per name and point of an axis; returns the curves of hit ratios and imbalances."""
+    outcome = Outcome()
+    jobs = [(name, x, *case) for name, row in cases.items() for x, case in zip(axis, row, strict=True)]
+    placed = [place(setup, seed, way) for _, _, setup, way in track(jobs, progress, "{0} at {1:g}")]
+    for number, name in enumerate(cases):
+        row = placed[number * len(axis) : (number + 1) * len(axis)]
+        outcome.series[name] = Series(axis, [one.hit_ratio for one in row])
+        outcome.series[f"load of {name}"] = Series(axis, [one.imbalance for one in row])
+    return outcome
 
 
 def partitioned(setup: Setup, seed: int, method: Offline | Online, drawn: Drawn) -> Ints:
-    """The server of each subscription."""
+    """Returns the server of each subscription."""
     if isinstance(method, Offline):
         factor = setup.load_factor if method.slack is None else method.slack
         return _offline(setup, seed, method.method, drawn, len(drawn.lo), factor)
@@ -209,7 +195,7 @@ def _online(setup: Setup, seed: int, method: Online, drawn: Drawn, begun: Ints) 
 
 
 def hit_ratio(lo: Floats, hi: Floats, parts: Ints, servers: int, events: Floats) -> float:
-    """By the router of the product, with precise summaries."""
+    """Returns the hit ratio of precise summaries."""
     router = new_router("bitmap")
     covers = [
         (server, router.cover(*maximal(lo[parts == server], hi[parts == server])))
@@ -221,7 +207,7 @@ def hit_ratio(lo: Floats, hi: Floats, parts: Ints, servers: int, events: Floats)
 
 
 def maximal(lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
-    """The rectangles that no other one covers."""
+    """Returns the maximal rectangles."""
     kept = Maximal(lo.shape[1])
     kept.insert(range(len(lo)), lo, hi)
     return kept.rects()
