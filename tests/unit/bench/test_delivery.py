@@ -166,6 +166,7 @@ def test_the_better_durable_peer_is_compared_with() -> None:
     outcome = Outcome("webhook", 1, costs, floor)
     calm, flat = outcome.verdicts()
     assert "10.0 × the floor's CPU per POST" in calm
+    assert "5.0 × the floor's CPU per entry" in flat
     assert "2.00 × pg's CPU per entry" in calm
     assert "2.00 × redis's p50" in calm
     assert "pg" not in flat  # it did not deliver everything

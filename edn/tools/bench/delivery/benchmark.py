@@ -89,8 +89,9 @@ def run(
             f"--addresses must be at least {FEWEST_ADDRESSES} with --fairness, got {min(addresses)}"
         )
     for count in addresses:
-        # Each server and worker may have a connection per address.
-        receivers = -(-2 * count // max(1, limit - SPARE_DESCRIPTORS))
+        # Both servers or workers of each system, and the floor, may have a connection per address.
+        connections = count * sum(1 if name == "floor" else 2 for name in systems)
+        receivers = -(-connections // max(1, limit - SPARE_DESCRIPTORS))
         with ExitStack() as stack:
             programs = [
                 stack.enter_context(program("edn.tools.bench.delivery.receiver"))[1] for _ in range(receivers)

@@ -8,6 +8,9 @@ from edn.tools.bench.delivery.results import Outcome
 from edn.tools.bench.report import print_rows, print_table
 from edn.tools.console import show_json
 
+#: cores that other programs may use before the figures are doubted
+MOST_FOREIGN = 0.2
+
 _COSTS = (
     ("addresses", "{r.addresses:,}"),
     ("load", "{r.load}"),
@@ -75,5 +78,10 @@ def show(outcome: Outcome, *, as_json: bool) -> None:
     console = Console()
     for verdict in outcome.verdicts():
         console.print(verdict)
+    foreign = max((cost.foreign for cost in costs), default=0.0)
+    if foreign > MOST_FOREIGN:
+        console.print(
+            f"other programs used up to {foreign:.1f} cores: only ratios within a round mean anything"
+        )
     for failure in outcome.failures():
         console.print(failure, style="red")

@@ -44,6 +44,10 @@ class Cost:
     missing: int
     surplus: int
 
+    @property
+    def is_calm(self) -> bool:
+        return self.load.startswith("calm")
+
     @classmethod
     def of(
         cls, system: str, load: str, addresses: int, phases: Sequence[Phase], idle: dict[str, float]
@@ -167,7 +171,9 @@ class Outcome:
                 for one in self.floor
                 if (one.addresses, one.variant) == (cost.addresses, "both")
             ]
-            parts = [f"{cost.cpu_us_per_post / one:.1f} × the floor's CPU per POST" for one in floor]
+            # A POST of the floor has one entry; flat out, one of the product has many.
+            unit, cpu = ("POST", cost.cpu_us_per_post) if cost.is_calm else ("entry", cost.cpu_us_per_entry)
+            parts = [f"{cpu / one:.1f} × the floor's CPU per {unit}" for one in floor]
             parts += self._beside_peers(cost)
             if parts:
                 found.append(f"{cost.addresses:,} addresses, {cost.load}: {', '.join(parts)}")
@@ -187,7 +193,7 @@ class Outcome:
         parts = [
             f"{cost.cpu_us_per_entry / cheapest.cpu_us_per_entry:.2f} × {cheapest.system}'s CPU per entry"
         ]
-        if cost.load.startswith("calm"):
+        if cost.is_calm:
             quickest = min(peers, key=lambda one: one.p50)
             parts.append(f"{cost.p50 / quickest.p50:.2f} × {quickest.system}'s p50")
             steadiest = min(peers, key=lambda one: one.p99)

@@ -32,7 +32,8 @@ SETTINGS = {
     "random_page_cost": "1.1",
     "effective_cache_size": "4GB",
     "work_mem": "32MB",
-    "autovacuum_naptime": "10s",
+    "autovacuum_naptime": "5s",
+    "autovacuum_vacuum_cost_delay": "0",
     "synchronous_commit": "on",
     "fsync": "on",
 }
@@ -47,7 +48,7 @@ CREATE SEQUENCE event_ids;
 CREATE TABLE outbox (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, event bigint NOT NULL, body text NOT NULL,
     address int NOT NULL, subscriptions int[] NOT NULL, due timestamptz NOT NULL DEFAULT now()
-);
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 """
 
 

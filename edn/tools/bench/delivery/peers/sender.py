@@ -18,6 +18,8 @@ from edn.tools.bench.delivery.workload import TOPIC
 
 AT_ONCE = 256
 ATTEMPT_SECONDS = 15.0
+#: longer than a round, so that connections outlive the turns of other systems
+KEPT_SECONDS = 600.0
 
 #: id and attributes of an event, and the subscriptions that match it
 Entry = tuple[str, dict[str, float], Sequence[int]]
@@ -29,7 +31,7 @@ class Sender:
         self._keys = [base64.b64decode(secret) for secret in secrets]
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_SECONDS),
             timeout=aiohttp.ClientTimeout(total=ATTEMPT_SECONDS),
             skip_auto_headers=("user-agent", "accept", "accept-encoding"),
         )
