@@ -15,6 +15,8 @@ from typing import Annotated, Any
 
 import typer
 
+from edn.errors import InvalidInput
+
 app = typer.Typer(help="Measure single parts against their peers.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -55,8 +57,11 @@ def _benchmark(
                 flags["quick"] = quickly
             elif quickly:
                 flags |= quick
-            with Progress() as progress:
-                result = benchmark.run(**flags, progress=progress)
+            try:
+                with Progress() as progress:
+                    result = benchmark.run(**flags, progress=progress)
+            except InvalidInput as error:
+                raise typer.BadParameter(error.detail) from None
             if plot is not None:
                 benchmark.draw(result, plot)
             benchmark.show(result, as_json=as_json)
