@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 60
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST := PATH="$(CURDIR)/$(VENV)/programs/usr/bin:$$PATH" $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: help setup programs run test test-all lint format typecheck bench evaluate fuzz audit differential soak chaos load lock clean docs
+.PHONY: help setup programs run test test-all lint format typecheck bench bench-peers evaluate fuzz audit differential soak chaos load lock clean docs
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -58,6 +58,10 @@ docs: setup ## generate the command reference and build the site into site/
 
 bench: setup ## compare the matching and routing kernels with other libraries
 	$(BIN)/edn bench kernels $(ARGS)
+
+# The Python packages of the peers are an extra, bench-peers, and in requirements.lock.
+bench-peers: setup ## install PostgreSQL and Redis, the peers of `edn bench delivery`, as root on Debian
+	@bash edn/tools/bench/delivery/peers/install.sh
 
 evaluate: setup ## run the published experiments at small sizes; report in evaluation-results/ (about ten minutes)
 	$(BIN)/edn evaluate --quick $(ARGS)

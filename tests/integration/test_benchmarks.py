@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,6 +47,52 @@ def test_delivery_is_measured_until_every_notification_has_arrived() -> None:
     assert [one["variant"] for one in outcome["floor"]] == ["bare", "json", "hmac", "both"]
     assert all(one["cpu_us_per_post"] > 0 for one in outcome["floor"])
     assert len(outcome["verdicts"]) == 2
+
+
+#: of `edn bench delivery`, with a single address, too
+TINY = ("--addresses", "1,20", "--rates", "20", "--seconds", "1", "--flat-events", "200", "--rounds", "1")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    shutil.which("redis-server") is None or not list(Path("/usr/lib/postgresql").glob("*/bin/postgres")),
+    reason="needs PostgreSQL and Redis (`make bench-peers`)",
+)
+def test_delivery_is_measured_beside_peers_on_postgresql_and_redis() -> None:
+    outcome = bench("delivery", *TINY, "--subscriptions", "200", quick=False)
+    assert outcome["complete"] is True
+    systems = ["edn", "pg", "redis", "redis-everysec"]
+    assert [cost["system"] for cost in outcome["costs"]] == 4 * systems
+    for cost in outcome["costs"]:
+        assert (cost["missing"], cost["surplus"]) == (0, 0)
+    [timeline] = outcome["timelines"]
+    assert timeline["events"] == 20
+    assert timeline["steps"].keys() == {
+        "logged by the dispatcher",
+        "publish answered",
+        "applied by the server",
+        "POST started",
+        "arrived",
+        "POST answered",
+    }
+    assert 0 < timeline["steps"]["applied by the server"] < timeline["steps"]["arrived"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", ["cloudevents", "soap", "sse"])
+def test_delivery_is_measured_to_every_kind_of_sink(sink: str) -> None:
+    outcome = bench("delivery", "--systems", "edn", "--sink", sink)
+    assert (outcome["sink"], outcome["complete"]) == (sink, True)
+
+
+@pytest.mark.slow
+def test_delivery_to_healthy_addresses_is_measured_beside_bad_ones() -> None:
+    outcome = bench("delivery", "--systems", "edn", "--fairness")
+    [fairness] = outcome["fairness"]
+    assert (fairness["healthy"], fairness["slow"], fairness["dead"]) == (17, 2, 1)
+    assert (fairness["missing"], fairness["surplus"]) == (0, 0)
+    assert fairness["p99_ratio"] > 0
+    assert fairness["entries_ratio"] > 0
 
 
 @pytest.mark.slow

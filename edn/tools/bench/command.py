@@ -16,6 +16,8 @@ from typing import Annotated, Any
 
 import typer
 
+from edn.errors import InvalidInput
+
 app = typer.Typer(help="Measure single parts and compare them with others.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -57,10 +59,13 @@ def _benchmark(
                 flags["quick"] = quickly
             elif quickly:
                 flags |= quick
-            with Progress() as progress:
-                result = benchmark.run(**flags, progress=progress)
-                if iscoroutine(result):
-                    result = asyncio.run(result)
+            try:
+                with Progress() as progress:
+                    result = benchmark.run(**flags, progress=progress)
+                    if iscoroutine(result):
+                        result = asyncio.run(result)
+            except InvalidInput as error:
+                raise typer.BadParameter(error.detail) from None
             if plot is not None:
                 benchmark.draw(result, plot)
             benchmark.show(result, as_json=as_json)
@@ -288,11 +293,15 @@ def bulk(
 )
 def delivery(
     addresses: Annotated[
-        str, typer.Option("--addresses", help="Numbers of addresses, separated by commas.")
-    ] = "200,1000,5000,10000",
+        str | None,
+        typer.Option(
+            "--addresses",
+            help="Numbers of addresses, separated by commas; 1,200,1000,5000,10000, with --fairness 1000.",
+        ),
+    ] = None,
     systems: Annotated[
-        str, typer.Option("--systems", help="Some of edn, floor, separated by commas.")
-    ] = "edn,floor",
+        str, typer.Option("--systems", help="Some of edn, pg, redis, floor, separated by commas.")
+    ] = "edn,pg,redis,floor",
     sink: Annotated[
         str, typer.Option("--sink", help="webhook, cloudevents, soap or sse; of the product only.")
     ] = "webhook",
@@ -306,10 +315,15 @@ def delivery(
     subscriptions: Annotated[int, typer.Option("--subscriptions", min=1)] = 10_000,
     servers: Servers = 2,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of all systems, in turn.")] = 3,
+    fairness: Annotated[
+        bool, typer.Option("--fairness", help="Measure healthy addresses beside slow and dead ones instead.")
+    ] = False,
 ) -> Instead:
-    """Measure publish to arrival at real receivers, beside the least that a POST costs."""
+    """Measure publish to arrival, beside peers on PostgreSQL and Redis and the least that a POST costs."""
     return {
-        "addresses": _numbers(int, "--addresses", addresses),
+        "addresses": _numbers(
+            int, "--addresses", addresses or ("1000" if fairness else "1,200,1000,5000,10000")
+        ),
         "systems": systems.split(","),
         "rates": _numbers(float, "--rates", rates),
     }

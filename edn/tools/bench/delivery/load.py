@@ -45,6 +45,17 @@ class _Accepted(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
+class Trail:
+    """Times of each event, on the steady clock."""
+
+    ids: list[str]
+    sent: Floats
+    answered: Floats
+    #: first arrival; NaN if there was none
+    arrived: Floats
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
     """One measurement of one system."""
 
@@ -61,6 +72,7 @@ class Phase:
     memory_mb: float
     missing: int
     surplus: int
+    trail: Trail
 
 
 class Receivers:
@@ -118,7 +130,7 @@ class Load:
         self._receivers = receivers
         self._workload = workload
         self._lists_matches = lists_matches
-        #: addresses that are waited for and counted; None: all
+        #: addresses that are waited for; the receivers must ignore the others; None: all
         self.healthy: Ints | None = None
 
     async def calm(self, rng: np.random.Generator, rate: float, seconds: float) -> Phase:
@@ -136,16 +148,16 @@ class Load:
         requests = self._requests(points, batch)
         await self._receivers.take()
         meter = Meter(self._target.roles())
-        published, ids = await self._publish(requests, rate)
+        published, answered, ids = await self._publish(requests, rate)
         await self._wait(expected)
         await asyncio.sleep(SETTLE_SECONDS)
         usage = meter.stop()
         memory = memory_mb(self._target.roles())
-        times = np.repeat(published, [len(some) for some in ids])
-        numbers = {id: number for number, id in enumerate(id for some in ids for id in some)}
-        found = _Found.read(await self._receivers.take(), numbers, self._workload.addresses)
-        if self.healthy is not None:
-            found = found.only(self.healthy)
+        sizes = [len(some) for some in ids]
+        times = np.repeat(published, sizes)
+        flat = [id for some in ids for id in some]
+        numbers = {id: number for number, id in enumerate(flat)}
+        found = Arrivals.read(await self._receivers.take(), numbers, self._workload.addresses)
         missing, surplus = found.compare(expected, lists_matches=self._lists_matches)
         known = found.numbers >= 0
         return Phase(
@@ -159,6 +171,7 @@ class Load:
             memory_mb=memory,
             missing=missing,
             surplus=surplus,
+            trail=Trail(flat, times, np.repeat(answered, sizes), found.first_arrivals(len(flat))),
         )
 
     def _requests(self, points: Floats, batch: int) -> list[bytes]:
@@ -172,9 +185,11 @@ class Load:
         encoded = [msgspec.json.encode(body) for body in bodies]
         return [b"%b%bcontent-length: %d\r\n\r\n%b" % (head, kind, len(body), body) for body in encoded]
 
-    async def _publish(self, requests: list[bytes], rate: float | None) -> tuple[Floats, list[list[str]]]:
-        """Returns when each request was sent, and the ids of its events."""
-        sent, ids = [], []
+    async def _publish(
+        self, requests: list[bytes], rate: float | None
+    ) -> tuple[Floats, Floats, list[list[str]]]:
+        """Returns when each request was sent and answered, and the ids of its events."""
+        sent, answers, ids = [], [], []
         reader, writer = await connect(self._target.url)
         begin = time.monotonic()
         answered = begin
@@ -188,11 +203,12 @@ class Load:
             sent.append(now)
             answer = await ask(reader, writer, request)
             answered = time.monotonic()
+            answers.append(answered)
             if answer.status != 202:
                 raise RuntimeError(f"{self._target.name}: {answer.status} to events: {answer.body[:200]!r}")
             ids.append(msgspec.json.decode(answer.body, type=_Accepted).ids)
         writer.close()
-        return np.array(sent), ids
+        return np.array(sent), np.array(answers), ids
 
     async def _wait(self, expected: Expected) -> None:
         """Waits until everything has arrived, or nothing does any more."""
@@ -212,7 +228,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class Arrivals:
     """Arrivals, one row per entry."""
 
     #: of events; -1 for unknown ones
@@ -220,16 +236,11 @@ class _Found:
     owners: Ints
     matches: Ints
     times: Floats
-    #: address of each POST
-    posted_to: Ints
+    posts: int
     addresses: int
 
-    @property
-    def posts(self) -> int:
-        return len(self.posted_to)
-
     @classmethod
-    def read(cls, records: list[Records], numbers: dict[str, int], addresses: int) -> _Found:
+    def read(cls, records: list[Records], numbers: dict[str, int], addresses: int) -> Arrivals:
         def column(name: str, kind: str) -> Ints:
             return np.concatenate([np.frombuffer(getattr(one, name), kind) for one in records]).astype(
                 np.int64
@@ -241,16 +252,15 @@ class _Found:
             column("addresses", "i4"),
             column("matches", "i4"),
             np.concatenate([np.frombuffer(one.times) for one in records]),
-            column("posted_to", "i4"),
+            sum(one.posts for one in records),
             addresses,
         )
 
-    def only(self, owners: Ints) -> _Found:
-        rows = np.isin(self.owners, owners)
-        posts = self.posted_to[np.isin(self.posted_to, owners)]
-        return _Found(
-            self.numbers[rows], self.owners[rows], self.matches[rows], self.times[rows], posts, self.addresses
-        )
+    def first_arrivals(self, events: int) -> Floats:
+        arrived = np.full(events, np.nan)
+        known = self.numbers >= 0
+        np.fmin.at(arrived, self.numbers[known], self.times[known])
+        return arrived
 
     def compare(self, expected: Expected, *, lists_matches: bool) -> tuple[int, int]:
         """Returns the numbers of missing and of surplus matches; of entries if matches are not listed."""

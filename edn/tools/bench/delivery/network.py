@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
@@ -15,7 +16,7 @@ from urllib.parse import urlencode
 import httpx
 import psutil
 
-from edn.tools.bench.delivery.load import Receivers
+from edn.tools.bench.delivery.load import Receivers, Trail
 from edn.tools.bench.delivery.program import program
 from edn.tools.bench.delivery.receiver import Streams
 from edn.tools.bench.delivery.usage import Roles
@@ -24,24 +25,23 @@ from edn.tools.bench.network import STEP, summarised
 
 #: seconds that servers may take to join
 JOIN_SECONDS = 60.0
+#: events of a phase whose trace is read
+TRACED = 100
 SINKS = ("webhook", "cloudevents", "soap", "sse")
 
 
 class Network:
     name = "edn"
+    modes: Sequence[str] = ("edn",)
     publish_path = f"/v1/topics/{TOPIC}/events"
 
-    def __init__(self, servers: int, sink: str, log: Path | None = None) -> None:
+    def __init__(self, servers: int, sink: str) -> None:
         self._servers = servers
         self._sink = sink
-        self._log = log
         self._roles: dict[str, Sequence[psutil.Process]] = {}
         self.url = ""
-
-    @property
-    def lists_matches(self) -> bool:
-        """Whether notifications name all matches: a CloudEvent names the first only."""
-        return self._sink != "cloudevents"
+        #: a CloudEvent names the first match only
+        self.lists_matches = sink != "cloudevents"
 
     def roles(self) -> Roles:
         return self._roles
@@ -122,6 +122,30 @@ class Network:
             paths = [f"/v1/subscriptions/n{number}/events" for number in range(len(wanted))]
             await receivers.open_streams(Streams(self.url, paths))
 
+    async def timeline(self, trail: Trail) -> list[dict[str, float]]:
+        """Returns the steps of events to their first recipient, in milliseconds since their publishing.
+
+        They are read from the network's event trace, which holds recent events anyway.
+        """
+        clocks = time.time() - time.monotonic()
+        found = []
+        async with httpx.AsyncClient(base_url=self.url, timeout=60) as http:
+            for place in range(max(0, len(trail.ids) - TRACED), len(trail.ids)):
+                answer = await http.get(self.publish_path, params={"id": trail.ids[place]})
+                steps = _steps(answer.raise_for_status().json())
+                begin = float(trail.sent[place])
+                steps = {name: (at - clocks - begin) * 1000 for name, at in steps.items()}
+                steps["publish answered"] = float(trail.answered[place] - begin) * 1000
+                steps["arrived"] = float(trail.arrived[place] - begin) * 1000
+                found.append(steps)
+        return found
+
+    async def activate(self, mode: str) -> None:
+        """Does nothing: the network runs all the time, as its servers must send heartbeats."""
+
+    def pause(self) -> None:
+        """Does nothing, for the same reason."""
+
     def _destination(self, url: str) -> dict[str, Any]:
         if self._sink == "sse":
             return {}
@@ -130,3 +154,20 @@ class Network:
         if self._sink == "soap":
             return {"sink": {"url": "soap:?" + urlencode({"to": url, "wrap": "1"})}}
         return {"sink": {"url": url}}
+
+
+def _steps(traced: dict[str, Any]) -> dict[str, float]:
+    """Returns the wall-clock times of the steps of a traced event."""
+    steps = {"logged by the dispatcher": _seconds(traced["accepted"])}
+    for server in traced["servers"]:
+        for match in server["matches"]:
+            for attempt in match["attempts"]:
+                steps["applied by the server"] = _seconds(server["taken"])
+                steps["POST started"] = _seconds(attempt["time"])
+                steps["POST answered"] = _seconds(attempt["time"]) + attempt["seconds"]
+                return steps
+    return steps
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()

@@ -49,17 +49,17 @@ class Records(msgspec.Struct):
     addresses: bytes
     matches: bytes
     times: bytes
-    #: address and time of each POST
-    posted_to: bytes
-    posted_at: bytes
+    posts: int
 
 
 class Behaviour(msgspec.Struct):
-    """Addresses that misbehave: slow ones answer after some seconds, dead ones never."""
+    """Addresses that are not like others: slow ones answer after some seconds, dead ones never."""
 
     slow: list[int] = []
     slow_seconds: float = 2.0
     dead: list[int] = []
+    #: addresses whose POSTs are not recorded
+    ignored: list[int] = []
 
 
 class Streams(msgspec.Struct):
@@ -109,7 +109,7 @@ def _from_soap(body: bytes) -> list[tuple[str, int]]:
 
 
 #: format by path → ids of events and numbers of their matches; 0 where the format does not list them
-_READ: dict[bytes, Callable[[bytes], list[tuple[str, int]]]] = {
+READ: dict[bytes, Callable[[bytes], list[tuple[str, int]]]] = {
     b"/webhook": _from_webhook,
     b"/cloudevents": _from_cloudevents,
     b"/soap": _from_soap,
@@ -121,19 +121,19 @@ class _Recorder:
         self.counters = Counters()
         self.slow: frozenset[int] = frozenset()
         self.dead: frozenset[int] = frozenset()
+        self._ignored: frozenset[int] = frozenset()
         self.slow_seconds = 0.0
         self._clear()
 
     def _clear(self) -> None:
         self._ids: list[str] = []
         self._addresses, self._matches, self._times = array("i"), array("i"), array("d")
-        self._posted_to, self._posted_at = array("i"), array("d")
 
     def record(self, address: int, entries: list[tuple[str, int]]) -> None:
+        if address in self._ignored:
+            return
         now = monotonic()
         counters = self.counters
-        self._posted_to.append(address)
-        self._posted_at.append(now)
         for id, matches in entries:
             self._ids.append(id)
             self._addresses.append(address)
@@ -145,14 +145,20 @@ class _Recorder:
 
     def take(self) -> Records:
         """Returns the records and forgets them."""
-        columns = (self._addresses, self._matches, self._times, self._posted_to, self._posted_at)
-        records = Records(self._ids, *(column.tobytes() for column in columns))
+        records = Records(
+            self._ids,
+            self._addresses.tobytes(),
+            self._matches.tobytes(),
+            self._times.tobytes(),
+            self.counters.posts,
+        )
         self._clear()
         self.counters = Counters(streams=self.counters.streams)
         return records
 
     def behave(self, behaviour: Behaviour) -> None:
         self.slow, self.dead = frozenset(behaviour.slow), frozenset(behaviour.dead)
+        self._ignored = frozenset(behaviour.ignored)
         self.slow_seconds = behaviour.slow_seconds
 
 
@@ -188,10 +194,14 @@ class _Connection(asyncio.Protocol):
         recorder = self._recorder
         if address in recorder.dead:
             return
-        recorder.record(address, _READ[self._path](body))
+        recorder.record(address, READ[self._path](body))
         if address in recorder.slow:
-            asyncio.get_running_loop().call_later(recorder.slow_seconds, self._transport.write, OK)
+            asyncio.get_running_loop().call_later(recorder.slow_seconds, self._answer_late)
         else:
+            self._transport.write(OK)
+
+    def _answer_late(self) -> None:
+        if not self._transport.is_closing():
             self._transport.write(OK)
 
     def _control(self, body: bytes) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from edn.tools.bench.delivery.results import Cost, Outcome
-from edn.tools.bench.report import print_rows
+from edn.tools.bench.delivery.results import Outcome
+from edn.tools.bench.report import print_rows, print_table
 from edn.tools.console import show_json
+
+#: cores that other programs may use before the figures are doubted
+MOST_FOREIGN = 0.2
 
 _COSTS = (
     ("addresses", "{r.addresses:,}"),
@@ -35,6 +38,18 @@ _FLOOR = (
     ("CPU µs/POST", "{r.cpu_us_per_post:.1f}"),
     ("POSTs/s", "{r.posts_per_second:,.0f}"),
 )
+_FAIRNESS = (
+    ("addresses", "{r.addresses:,}"),
+    ("healthy, slow, dead", "{r.healthy}, {r.slow}, {r.dead}"),
+    ("system", "{r.system}"),
+    ("p50 / p99 ms alone", "{r.alone_p50:.1f} / {r.alone_p99:.1f}"),
+    ("beside", "{r.beside_p50:.1f} / {r.beside_p99:.1f}"),
+    ("p99 ratio", "{r.p99_ratio:.2f}"),
+    ("entries/s alone", "{r.alone_entries:,.0f}"),
+    ("beside", "{r.beside_entries:,.0f}"),
+    ("ratio", "{r.entries_ratio:.2f}"),
+    ("missing, surplus", "{r.missing}, {r.surplus}"),
+)
 
 
 def _listed(figures: dict[str, float], form: str) -> str:
@@ -52,12 +67,21 @@ def show(outcome: Outcome, *, as_json: bool) -> None:
         print_rows("CPU by process", _ROLES, costs)
     if outcome.floor:
         print_rows("The least that a POST costs", _FLOOR, outcome.floor)
+    for timeline in outcome.timelines:
+        print_table(
+            f"One subscriber, {timeline.load}: medians of {timeline.events} events",
+            ("step", "ms since publishing"),
+            [(name, f"{at:.2f}") for name, at in timeline.steps.items()],
+        )
+    if outcome.fairness:
+        print_rows("Healthy addresses, alone and beside slow and dead ones", _FAIRNESS, outcome.fairness)
     console = Console()
     for verdict in outcome.verdicts():
         console.print(verdict)
-    if not outcome.is_complete:
-        console.print(f"[red]notifications are missing or surplus: {', '.join(map(_wrong, costs))}[/red]")
-
-
-def _wrong(cost: Cost) -> str:
-    return f"{cost.system}, {cost.load}: {cost.missing} missing, {cost.surplus} surplus"
+    foreign = max((cost.foreign for cost in costs), default=0.0)
+    if foreign > MOST_FOREIGN:
+        console.print(
+            f"other programs used up to {foreign:.1f} cores: only ratios within a round mean anything"
+        )
+    for failure in outcome.failures():
+        console.print(failure, style="red")

@@ -11,6 +11,9 @@ import numpy as np
 
 from edn.tools.bench.delivery.load import Phase
 
+#: peers that sync each write to disk, as the product does
+DURABLE_PEERS = frozenset({"pg", "redis"})
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -40,6 +43,10 @@ class Cost:
     foreign: float
     missing: int
     surplus: int
+
+    @property
+    def is_calm(self) -> bool:
+        return self.load.startswith("calm")
 
     @classmethod
     def of(
@@ -91,17 +98,67 @@ class FloorCost:
     posts_per_second: float
 
 
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Where the time of single events to one subscriber goes: medians, milliseconds since publishing."""
+
+    load: str
+    events: int
+    #: in order
+    steps: dict[str, float]
+
+    @classmethod
+    def of(cls, load: str, events: Sequence[dict[str, float]]) -> Self:
+        names = {name for steps in events for name in steps}
+        middle = {name: median(steps[name] for steps in events if name in steps) for name in names}
+        return cls(load, len(events), dict(sorted(middle.items(), key=lambda step: step[1])))
+
+
+@dataclass(frozen=True, slots=True)
+class Fairness:
+    """Healthy addresses of one system, alone and beside slow and dead ones: medians of the rounds."""
+
+    system: str
+    addresses: int
+    healthy: int
+    slow: int
+    dead: int
+    #: milliseconds, single events
+    alone_p50: float
+    alone_p99: float
+    beside_p50: float
+    beside_p99: float
+    #: entries per second, flat out
+    alone_entries: float
+    beside_entries: float
+    #: medians of the rounds' ratios, beside ÷ alone
+    p99_ratio: float
+    entries_ratio: float
+    missing: int
+    surplus: int
+
+
 @dataclass(slots=True)
 class Outcome:
     sink: str
     rounds: int
     costs: list[Cost] = field(default_factory=list)
     floor: list[FloorCost] = field(default_factory=list)
+    timelines: list[Timeline] = field(default_factory=list)
+    fairness: list[Fairness] = field(default_factory=list)
 
     @property
     def is_complete(self) -> bool:
         """Whether every notification arrived, and nothing else did."""
-        return not any(cost.missing or cost.surplus for cost in self.costs)
+        return not self.failures()
+
+    def failures(self) -> list[str]:
+        checked: list[Cost | Fairness] = [*self.costs, *self.fairness]
+        return [
+            f"{one.system}, {one.addresses:,} addresses: {one.missing} matches missing, {one.surplus} surplus"
+            for one in checked
+            if one.missing or one.surplus
+        ]
 
     def verdicts(self) -> list[str]:
         """Compares the product with the floor and with the better peer."""
@@ -114,7 +171,9 @@ class Outcome:
                 for one in self.floor
                 if (one.addresses, one.variant) == (cost.addresses, "both")
             ]
-            parts = [f"{cost.cpu_us_per_post / one:.1f} × the floor's CPU per POST" for one in floor]
+            # A POST of the floor has one entry; flat out, one of the product has many.
+            unit, cpu = ("POST", cost.cpu_us_per_post) if cost.is_calm else ("entry", cost.cpu_us_per_entry)
+            parts = [f"{cpu / one:.1f} × the floor's CPU per {unit}" for one in floor]
             parts += self._beside_peers(cost)
             if parts:
                 found.append(f"{cost.addresses:,} addresses, {cost.load}: {', '.join(parts)}")
@@ -124,7 +183,9 @@ class Outcome:
         peers = [
             one
             for one in self.costs
-            if one.system not in ("edn", "floor") and (one.addresses, one.load) == (cost.addresses, cost.load)
+            if one.system in DURABLE_PEERS
+            and (one.addresses, one.load) == (cost.addresses, cost.load)
+            and not one.missing
         ]
         if not peers:
             return []
@@ -132,7 +193,7 @@ class Outcome:
         parts = [
             f"{cost.cpu_us_per_entry / cheapest.cpu_us_per_entry:.2f} × {cheapest.system}'s CPU per entry"
         ]
-        if cost.load.startswith("calm"):
+        if cost.is_calm:
             quickest = min(peers, key=lambda one: one.p50)
             parts.append(f"{cost.p50 / quickest.p50:.2f} × {quickest.system}'s p50")
             steadiest = min(peers, key=lambda one: one.p99)

@@ -49,9 +49,11 @@ class Workload:
 
     @classmethod
     def draw(cls, rng: np.random.Generator, subscriptions: int, addresses: int, matches: float) -> Workload:
-        """Draws subscriptions of which an event matches about `matches`."""
+        """Draws subscriptions of which an event matches about `matches`; all if there are no more."""
         side = min(1.0, math.sqrt(matches / subscriptions))
         centres = rng.random((subscriptions, len(NAMES)))
+        if side == 1.0:
+            centres[:] = 0.5
         lo, hi = np.round(centres - side / 2, DIGITS), np.round(centres + side / 2, DIGITS)
         return cls(lo, hi, np.arange(subscriptions) % addresses, addresses)
 

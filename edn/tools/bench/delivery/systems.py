@@ -1,0 +1,35 @@
+"""The systems that the benchmark can start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edn.errors import InvalidInput
+from edn.tools.bench.delivery.network import Network
+from edn.tools.bench.delivery.peers.postgres import Postgres
+from edn.tools.bench.delivery.peers.redis import Redis
+from edn.tools.bench.delivery.peers.system import System, check_packages, find_program
+
+PROGRAMS = {"pg": ("initdb", "postgres"), "redis": ("redis-server",)}
+PEERS = tuple(PROGRAMS)
+NAMES = ("edn", *PEERS, "floor")
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raises `InvalidInput` if a name is unknown, or a package or program of a peer is missing."""
+    for name in names:
+        if name not in NAMES:
+            raise InvalidInput(f"--systems must be some of {', '.join(NAMES)}, got {name}")
+    if any(name in PEERS for name in names):
+        check_packages()
+    for name in names:
+        for needed in PROGRAMS.get(name, ()):
+            find_program(needed)
+
+
+def new_system(name: str, *, servers: int, sink: str) -> System:
+    if name == "pg":
+        return Postgres()
+    if name == "redis":
+        return Redis()
+    return Network(servers, sink)
