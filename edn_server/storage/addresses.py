@@ -25,7 +25,7 @@ STREAM = "stream:"
 
 
 class Parts(NamedTuple):
-    """The parts of a sink's address."""
+    """The parts of an address; of a stream, URL and host are the address itself."""
 
     tenant: str
     #: id of the key ring; empty if notifications are not signed
@@ -37,7 +37,9 @@ class Parts(NamedTuple):
 
 @lru_cache(maxsize=1 << 16)
 def parts_of(address: str) -> Parts:
-    """Split the address of a sink; cached, because every attempt needs it."""
+    """Split an address; cached, because every attempt needs it."""
+    if not is_sink(address):
+        return Parts(namespace.owner_of(address[len(STREAM) :]), "", address, address)
     tenant, ring, url = address.split("/", 2)
     rest = url.partition("://")[2]
     return Parts(tenant, ring, url, rest.partition("/")[0].partition("?")[0] if rest else url)
@@ -64,24 +66,22 @@ def streaming(address: str) -> str | None:
 
 def tenant_of(address: str) -> str:
     """Return the tenant of an address; empty is the operator."""
-    if is_sink(address):
-        return parts_of(address).tenant
-    return namespace.owner_of(address[len(STREAM) :])
+    return parts_of(address).tenant
 
 
 def ring_of(address: str) -> str:
     """Return the id of the key ring; empty if notifications are not signed."""
-    return parts_of(address).ring if is_sink(address) else ""
+    return parts_of(address).ring
 
 
 def url_of(address: str) -> str:
     """Return the URL of the sink."""
-    return parts_of(address).url if is_sink(address) else address
+    return parts_of(address).url
 
 
 def host_of(address: str) -> str:
     """Return the host and port of a sink; the address of a stream."""
-    return parts_of(address).host if is_sink(address) else address
+    return parts_of(address).host
 
 
 def stream_of(subscription: str) -> str:

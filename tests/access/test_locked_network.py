@@ -93,7 +93,7 @@ def test_the_calculator_asks_with_the_key(network: Network) -> None:
     assert "Unauthorized" in refused.stderr
     asked = run(network, "capacity", key=network.secret)
     assert asked.returncode == 2
-    assert "events must flow" in asked.stderr
+    assert "publish events first" in asked.stderr
 
 
 def test_the_command_makes_uses_and_revokes_a_key(network: Network) -> None:

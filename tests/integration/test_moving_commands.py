@@ -99,7 +99,7 @@ def test_a_plan_is_shown_then_applied(
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        ({"sub1": "s9"}, 'no server "s9" in this network (there are s1, s2)'),
+        ({"sub1": "s9"}, 'server must be one of s1, s2, got "s9"'),
         (None, "must be Parquet with the columns id and server"),
     ],
 )

@@ -79,7 +79,7 @@ TABLE = [
         "an attribute that the topic lacks",
         lambda client: filtered(client, "urn:edn:filter", "cost == 3"),
         {"2004": "FilteringRequestedUnavailable", "2011": "CannotProcessFilter"},
-        "no attribute of this topic",
+        "is not an attribute of this topic",
     ),
     Wrong(
         "an empty filter",

@@ -160,7 +160,7 @@ def test_an_attribute_that_comes_while_it_is_exported_is_known(
     ("arguments", "code", "said"),
     [
         (["{new}", "--topic", "unknown"], 1, 'topic "unknown" does not exist'),
-        (["{new}"], 2, "choose it by --topic (there are other, quotes)"),
+        (["{new}"], 2, "choose it with --topic (topics: other, quotes)"),
         (["{old}", "--topic", "quotes"], 2, "exists"),
         (["-", "--topic", "quotes"], 2, "--json-lines"),
         (["{new}/no/such/folder", "--topic", "quotes"], 2, "cannot write"),

@@ -63,7 +63,7 @@ def test_an_object_of_the_writer_is_anybodys_until_it_is_shared() -> None:
     one.change()
     share(one)
     assert in_thread("writer", one.change) is None
-    with pytest.raises(WrongThread, match=r"OfTheWriter\.change is the writer's"):
+    with pytest.raises(WrongThread, match=r"OfTheWriter\.change must be called in the writer thread"):
         one.change()
 
 

@@ -348,3 +348,16 @@ def test_an_answer_that_does_not_end_costs_only_its_connection() -> None:
         server.close()
 
     asyncio.run(main())
+
+
+def test_an_example_for_a_stream_says_that_it_has_no_sink(kit: Kit) -> None:
+    kit.store(item("s", url="stream:s"))
+    kit.frame(0, 1, activate(1, ("s", 1)))
+
+    async def scenario(receiver: Receiver) -> None:
+        async with asking(kit) as (_, evidence):
+            shown = await evidence.example("s")
+            assert shown["status"] is None
+            assert "no sink" in shown["reason"]
+
+    run(scenario)
