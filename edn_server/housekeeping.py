@@ -103,7 +103,7 @@ class Housekeeping:
         return done
 
     def _has_ended(self, subscription: str) -> bool:
-        return not self.view.parts(subscription)
+        return not self.view.members_of(subscription)
 
     async def _forget_consents(self) -> None:
         if self.consents.any:
@@ -122,7 +122,9 @@ class Housekeeping:
 
     async def _trim_batches(self) -> None:
         oldest = int(clock.now() * 1e6) - dedup.KEPT
-        while self.registry.several and await self.store.committed(dedup.Forget(oldest)) == dedup.STEP:
+        while (
+            self.registry.multi_dispatcher and await self.store.committed(dedup.Forget(oldest)) == dedup.STEP
+        ):
             pass
         while self.trimmed < self.newest_batch() - OLD_BATCHES:
             self.trimmed += 1

@@ -1,4 +1,4 @@
-"""Answers the dispatcher's questions while a subscription moves between servers."""
+"""Answers the dispatcher's requests during a migration."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from edn import protocol
 from edn.runtime.ownership import owned
 from edn_server.handover import departures
-from edn_server.handover.arrivals import Arrive, OnApplied, TakeKept, TakeTold
-from edn_server.handover.departures import Depart
+from edn_server.handover.arrivals import FinishArrivals, StoreBuffered, StoreDelivered
+from edn_server.handover.departures import ReportDepartures
+from edn_server.ingest.replay import OnApplied
 from edn_server.storage.database import SqliteStore
 from edn_server.storage.writer import Call
 from edn_server.subscriptions.registry import SubscriptionRegistry
@@ -16,8 +17,6 @@ from edn_server.subscriptions.registry import SubscriptionRegistry
 
 @owned("loop")
 class Handover:
-    """Lives on the event loop; the work is done in the writer's thread."""
-
     def __init__(
         self,
         store: SqliteStore,
@@ -28,7 +27,7 @@ class Handover:
         subtract: Callable[[int], None],
         on_applied: OnApplied,
     ) -> None:
-        """`subtract` counts notifications that no longer wait."""
+        """`subtract` reduces the backlog."""
         self._store = store
         self._registry = registry
         self._take_batch = take_batch
@@ -36,31 +35,31 @@ class Handover:
         self._subtract = subtract
         self._on_applied = on_applied
 
-    async def departures(self, request: protocol.Departures) -> protocol.Departed:
-        """Report the remaining work of departed subscriptions, and drop buffers that were handed over."""
-        answer, dropped = await self._store.committed(Depart(self._registry, request))
+    async def report_departures(self, request: protocol.Departures) -> protocol.Departed:
+        """Reports the remaining work of departed subscriptions, and drops buffers that were handed over."""
+        answer, dropped = await self._store.committed(ReportDepartures(self._registry, request))
         self._subtract(dropped)
         return answer
 
-    async def kept(self, question: protocol.KeptAfter) -> protocol.Kept:
-        """Return the next buffered rows of a departed subscription."""
-        return await self._store.committed(Call(lambda db: departures.kept(db, question)))
+    async def read_buffered(self, question: protocol.KeptAfter) -> protocol.Kept:
+        """Returns the next buffered notifications of a departed subscription."""
+        return await self._store.committed(Call(lambda db: departures.buffered_page(db, question)))
 
-    async def told(self, question: protocol.ToldAfter) -> protocol.Told:
-        """Return the next events that departed subscriptions were notified of and that may come again."""
-        return await self._store.committed(Call(lambda db: departures.told(db, question)))
+    async def read_delivered(self, question: protocol.ToldAfter) -> protocol.Told:
+        """Returns the next delivered events of departed subscriptions that another log may repeat."""
+        return await self._store.committed(Call(lambda db: departures.delivered_page(db, question)))
 
-    async def take_kept(self, page: protocol.Kept) -> protocol.Taken:
-        """Store rows that another server buffered."""
+    async def store_buffered(self, page: protocol.Kept) -> protocol.Taken:
+        """Stores notifications that the old server buffered."""
         await self._check_room()
-        return await self._store.committed(
-            TakeKept(self._registry, self._take_batch(), page, self._on_applied)
-        )
+        job = StoreBuffered(self._registry, self._take_batch(), page, self._on_applied)
+        return await self._store.committed(job)
 
-    async def take_told(self, page: protocol.Told) -> protocol.Taken:
-        """Store which events another server notified arriving subscriptions of."""
-        return protocol.Taken(await self._store.committed(TakeTold(self._registry, page, self._on_applied)))
+    async def store_delivered(self, page: protocol.Told) -> protocol.Taken:
+        """Stores which events the old server delivered to arriving subscriptions."""
+        job = StoreDelivered(self._registry, page, self._on_applied)
+        return protocol.Taken(await self._store.committed(job))
 
-    async def arrivals(self, request: protocol.Arrivals) -> protocol.Taken:
-        """Release the rows of subscriptions whose old server has nothing left."""
-        return await self._store.committed(Arrive(self._registry, request, self._on_applied))
+    async def finish_arrivals(self, request: protocol.Arrivals) -> protocol.Taken:
+        """Releases the rows of subscriptions whose old server has nothing left to deliver."""
+        return await self._store.committed(FinishArrivals(self._registry, request, self._on_applied))

@@ -1,8 +1,8 @@
-"""A page of a new subscription's past becomes notifications, for it alone, outside the stream's cursor.
+"""Applies a page of a replay: retained events for one new subscription, apart from the cursor of the log.
 
-What was available when the subscription began comes in pages, each from the position that is committed with
-the rows of the page before it: a page that begins elsewhere is a repeat, or one too early, and changes
-nothing. With the last page the live notifications that waited go out (see `outbox.buffered`).
+Each page starts at the position that was committed with the rows of the page before it. A page that starts
+elsewhere is a repetition or too early, and changes nothing. The last page releases the live notifications
+that waited (see `outbox.buffered`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import LogState, SubscriptionRegistry
 from edn_server.subscriptions.topic_index import Int64s
 
+#: called in the writer's thread after a commit, with the result and the payloads by place
+OnApplied = Callable[[Applied, dict[int, Event]], None]
+
 
 class ApplyReplay(Job[protocol.ReplayAck]):
     fresh = True
@@ -38,9 +41,9 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         registry: SubscriptionRegistry,
         batch: int,
         page: protocol.ReplayPage,
-        on_applied: Callable[[Applied, dict[int, Event]], None],
+        on_applied: OnApplied,
     ) -> None:
-        """`batch` is this page's alone; `on_applied` hears, in the writer's thread, what is committed."""
+        """`batch` must be unused."""
         self._registry = registry
         self._batch = batch
         self._page = page
@@ -51,16 +54,16 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         self._events: dict[int, Event] = {}
         self._addresses: list[str] = []
         self._entries = 0
-        #: events of the page that may match or not
+        #: undecided events of the page
         self._doubts = 0
         self._drops = Drops()
 
     def work(self, db: Connection) -> protocol.ReplayAck:
         page, registry = self._page, self._registry
         if not 0 <= page.after <= page.upto:
-            raise CorruptMessage(f"a page of the offsets ({page.after}, {page.upto}]")
-        number = self._find()
-        if number is None:
+            raise CorruptMessage(f"offsets of a page must rise, got ({page.after}, {page.upto}]")
+        number = registry.find(page.subscription, page.version)
+        if number is None or self._source not in registry.replaying.get(number, ()):
             return protocol.ReplayAck(page.upto, done=True)
         source = self._source
         position = replays.position(db, number, source)
@@ -81,15 +84,12 @@ class ApplyReplay(Job[protocol.ReplayAck]):
             return
         if result.done:
             subscription = registry.versions[number].id
-            sources = registry.replaying.get(number, set())
-            sources.discard(self._source)
-            if not sources:
-                registry.replaying.pop(number, None)
+            registry.finish_history(number, self._source)
             registry.mark_held([subscription])
             if self._over:
                 registry.remove([number])
         matched = np.full(max(0, len(self._events) - self._doubts), number, dtype=np.int32)
-        registry.tally.matched(matched)
+        registry.counters.matched(matched)
         applied = Applied(
             protocol.FrameAck(0, 0),
             addresses=tuple(dict.fromkeys(self._addresses)),
@@ -101,13 +101,6 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         self._on_applied(applied, self._events)
 
     # -- steps ------------------------------------------------------------------------------------------
-
-    def _find(self) -> int | None:
-        page, registry = self._page, self._registry
-        for number in registry.numbers.get(page.subscription, []):
-            if registry.versions[number].version == page.version:
-                return number if self._source in registry.replaying.get(number, ()) else None
-        return None
 
     def _write_rows(self, db: Connection, number: int) -> None:
         registry, segment = self._registry, self._page.segment
@@ -133,16 +126,16 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         self._entries += sum(row.events for row in rows) - self._drops.total
 
     def _match(self, db: Connection, segment: protocol.Segment, number: int) -> tuple[Int64s, Int64s]:
-        """Places of the events that the subscription matches exactly, and the sizes of all."""
+        """Returns the places of matching or undecided events, and the sizes of all events."""
         version = self._registry.versions[number]
         if segment.topic != version.topic:
-            raise CorruptMessage(f"a page must be of topic {version.topic}, got {segment.topic}")
+            raise CorruptMessage(f"topic of a page must be {version.topic}, got {segment.topic}")
         topic = self._registry.topics[segment.topic]
         ends, stamps = ends_of(segment.lines), protocol.int64_array(segment.stamps)
         offsets = protocol.int64_array(segment.offsets)
         same = len(ends) == len(stamps) == len(offsets) == len(segment.times) // 8
         if not same or not {len(segment.ids), len(segment.traces)} <= {0, len(ends)}:
-            raise CorruptMessage("the columns of a page differ in length")
+            raise CorruptMessage("columns of a page must have equal lengths")
         schema, bound = topic.schema(version.width), self._registry.bound(number)
         sizes, times = np.diff(ends, prepend=0), protocol.int64_array(segment.times)
         matched, chosen = [], {}
@@ -151,7 +144,7 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         for place in range(len(ends)):
             body = cut(segment.lines, ends, place)
             spent = time.perf_counter() - began
-            # What the writer has no time for is decided later (see `undecided`).
+            # Beyond the budget, matches stay undecided until later (see `undecided`).
             self._doubts += self._doubts > 0 or spent + bound.cost.seconds(len(body)) > left
             if self._doubts or bound.matches(schema.values(body)):
                 made = protocol.made_id(self._page.log, int(offsets[place]))
@@ -159,7 +152,7 @@ class ApplyReplay(Job[protocol.ReplayAck]):
                 trace = segment.traces[place] if segment.traces else ""
                 self._events[place] = Event(segment.topic, name, int(stamps[place]), body, trace)
                 matched.append(place)
-                if self._registry.several and name != made:
+                if self._registry.multi_dispatcher and name != made:
                     chosen[place] = int(times[place])
         places = np.array(matched, dtype=np.int64)
         if chosen:
@@ -169,12 +162,12 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         return places, sizes
 
     def _finish(self, db: Connection, number: int, log: LogState) -> None:
-        """The past is told: the live ones may follow, and a version that ended meanwhile is over."""
+        """Releases live notifications, and ends a version that the log ended meanwhile."""
         registry = self._registry
         subscription = registry.versions[number].id
         others = registry.replaying.get(number, set()) - {self._source}
         if not others:
             self._addresses += buffered.release(db, registry, subscription, finished=[number])
-        if not others and len(registry.over(np.array([number], dtype=np.int64), log)):
+        if not others and len(registry.find_ended(np.array([number], dtype=np.int64), log)):
             self._over = True
             versions.end(db, [number], outbox.last_row(db))

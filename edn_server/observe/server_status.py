@@ -1,4 +1,4 @@
-"""Describes the whole server: figures, cursors, readiness, the summary of its subscriptions."""
+"""Status of the whole server: readiness, figures, summary, explanations."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from edn_server.subscriptions.view import RegistryView
 
 @owned("loop")
 class ServerStatus:
-    """Lives on the event loop."""
-
     def __init__(
         self,
         store: SqliteStore,
@@ -45,32 +43,30 @@ class ServerStatus:
         self._is_registered = is_registered
 
     def not_ready(self) -> str | None:
-        """Return why this server is not ready, or None: it is registered and has passed every log's join."""
+        """Returns why this server is not ready; None if it is."""
         shortage = self._shortage()
         if shortage is not None:
             return str(shortage)
         if not self._is_registered():
             return "not registered with the dispatcher"
         waiting = self._view.unjoined_logs()
-        return f"the join record of log {waiting[0]} has not been read yet" if waiting else None
+        return f"the join record of log {waiting[0]} is not applied yet" if waiting else None
 
     async def stats(self) -> dict[str, Any]:
-        """Return the server's figures."""
+        """Returns the figures of `/internal/stats`."""
         found = await self._store.committed(Call(self._figures))
         counters = self._counters
         return {
             "id": self._id,
             "epoch": self._epoch,
             **found,
-            "backlog": counters.backlog,
-            "delivered": counters.delivered,
-            "failed": counters.failed,
-            "dropped": counters.dropped,
-            "dead": counters.dead,
+            **{
+                name: getattr(counters, name)
+                for name in ("backlog", "delivered", "failed", "dropped", "dead")
+            },
         }
 
     def _figures(self, _: Connection) -> dict[str, Any]:
-        """In the writer's thread."""
         registry = self._registry
         versions: dict[int, int] = dict.fromkeys(registry.topics, 0)
         for version in registry.versions.values():
@@ -92,7 +88,7 @@ class ServerStatus:
         }
 
     async def summary(self) -> protocol.SummarySnapshot:
-        """Return the maximal rectangles of one moment, read in the writer's thread and built in another."""
+        """Returns a consistent summary of all topics, read in the writer's thread and built in another."""
 
         def read(_: Connection) -> tuple[int, dict[int, Any]]:
             topics = {uid: topic.rects() for uid, topic in self._registry.topics.items() if topic.rectangles}
@@ -107,6 +103,6 @@ class ServerStatus:
         return protocol.SummarySnapshot(epoch=self._epoch, seq=seq, topics=await asyncio.to_thread(build))
 
     async def explain(self, question: protocol.Explain) -> protocol.Explained:
-        """Return what an event would be to this server."""
+        """Explains which subscriptions an event would match."""
         found = await self._store.committed(Call(lambda _: candidates(self._registry, question)))
         return await asyncio.to_thread(explain, found, question)
