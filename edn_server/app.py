@@ -20,7 +20,7 @@ from edn.http.asgi import BodyLimit, install
 from edn.runtime.metrics import Values
 from edn_server.api import delivery, messages, metrics, proxy
 from edn_server.api.figures import Figures, Health
-from edn_server.api.messages import PROBLEM_BODY, UNAUTHORIZED, Answerers
+from edn_server.api.messages import PROBLEM_BODY, UNAUTHORIZED
 from edn_server.observe.metrics import read
 from edn_server.services import Services
 
@@ -131,17 +131,5 @@ def create_app(services: Services, url: str) -> FastAPI:
 
     app.include_router(proxy.routes(services.proxy))
     app.add_middleware(BodyLimit, limit=BODY_BYTES, paths={proxy.PATH: proxy.BODY_LIMIT})
-    messages.mount(app, services.refusals, answerers(services))
+    messages.mount(app, services)
     return app
-
-
-def answerers(services: Services) -> Answerers:
-    """Returns the parts that answer the dispatcher's messages."""
-    return Answerers(
-        services.intake,
-        services.handover,
-        services.status,
-        services.traces,
-        services.consents,
-        services.view,
-    )

@@ -73,8 +73,7 @@ class Services:
         self._registrations: list[Registration] = []
 
         self._store = store = SqliteStore(settings.data, floor=settings.disk_floor)
-        identity = store.open()
-        self._key, self._epoch = identity.key, identity.epoch
+        self._key, self._epoch = store.identity.key, store.identity.epoch
         clock.resume(store.load(saved_clock), settings.clock)
         self.registry = store.load(load)
         self.registry.multi_dispatcher = len(settings.dispatcher) > 1

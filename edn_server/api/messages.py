@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_type_hints
+from typing import Any, Protocol, get_type_hints
 
 import msgspec
 import structlog
@@ -128,10 +128,10 @@ class _Endpoint:
         await response(scope, receive, send)
 
 
-@dataclass(frozen=True, slots=True)
-class Answerers:
-    """The parts of a server that answer messages."""
+class Answerers(Protocol):
+    """The services that answer messages."""
 
+    refusals: Refusals
     intake: Intake
     handover: Handover
     status: ServerStatus
@@ -140,10 +140,12 @@ class Answerers:
     view: RegistryView
 
 
-def mount(app: FastAPI, refusals: Refusals, answerers: Answerers) -> None:
+def mount(app: FastAPI, services: Answerers) -> None:
     """Adds the routes to an app and to its OpenAPI document."""
-    table = _table(answerers)
-    app.router.routes.extend(Route(one.path, _Endpoint(refusals, one), methods=[one.method]) for one in table)
+    table = _table(services)
+    app.router.routes.extend(
+        Route(one.path, _Endpoint(services.refusals, one), methods=[one.method]) for one in table
+    )
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -155,9 +157,9 @@ def mount(app: FastAPI, refusals: Refusals, answerers: Answerers) -> None:
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
 
 
-def _table(answerers: Answerers) -> list[_Message]:
+def _table(services: Answerers) -> list[_Message]:
     """Returns all routes; `edn.protocol` explains how they work together."""
-    intake, handover, status = answerers.intake, answerers.handover, answerers.status
+    intake, handover, status = services.intake, services.handover, services.status
 
     async def stream(frame: protocol.Frame) -> protocol.FrameAck:
         applied = await intake.apply(frame)
@@ -166,10 +168,10 @@ def _table(answerers: Answerers) -> list[_Message]:
         return applied.ack
 
     async def journey(question: protocol.AskJourney) -> protocol.Journey:
-        return answerers.traces.find(answerers.view, question.log, question.offset)
+        return services.traces.find(services.view, question.log, question.offset)
 
     async def consented(message: protocol.Consented) -> protocol.Taken:
-        is_known = await answerers.consents.consented(message.token, message.rate)
+        is_known = await services.consents.consented(message.token, message.rate)
         return protocol.Taken(unknown=not is_known)
 
     def route(

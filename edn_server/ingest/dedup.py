@@ -21,7 +21,6 @@ from edn_server.storage import delivered_ids
 from edn_server.storage.delivered_ids import Delivered
 from edn_server.storage.interface import Connection
 from edn_server.storage.outbox import Event
-from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import SubscriptionRegistry
 from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s
 
@@ -74,13 +73,3 @@ def note(db: Connection, topic: int, event: str, time: int, subscriptions: Seque
         labels, time = np.union1d(found.recipients, labels), found.time
     delivered_ids.store(db, topic, event, Delivered(time, labels))
     return repeated
-
-
-class Forget(Job[int]):
-    """Deletes up to `STEP` events older than a time; its result is how many."""
-
-    def __init__(self, before: int) -> None:
-        self._before = before
-
-    def work(self, db: Connection) -> int:
-        return delivered_ids.forget(db, self._before, STEP)

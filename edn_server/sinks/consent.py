@@ -35,6 +35,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -53,7 +54,7 @@ from edn_server.sinks.resolver import Resolver
 from edn_server.storage import sink_state
 from edn_server.storage.addresses import url_of
 from edn_server.storage.interface import Connection
-from edn_server.storage.writer import Job
+from edn_server.storage.writer import Call, Job
 
 logger = structlog.get_logger()
 
@@ -244,7 +245,8 @@ class Consents:
 
     async def _store(self, url: str, state: State, rate: int | None) -> Consent:
         consent = Consent(state, rate, int(clock.steady() * 1e6), self._settings.webhook_origin)
-        await self._submit(Save(url, consent))
+        data = msgspec.json.encode(consent)
+        await self._submit(Call(partial(sink_state.store_consent, url=url, consent=data), fresh=False))
         self._known[url] = consent
         self._tokens[self._digest(self._token(url))] = url
         return consent
@@ -280,7 +282,9 @@ class Consents:
         for url, consent in list(self._known.items()):
             # The subscription of a new consent may be about to be stored.
             if url not in named and consent.since < oldest:
-                await self._submit(Save(url, None))
+                await self._submit(
+                    Call(partial(sink_state.store_consent, url=url, consent=None), fresh=False)
+                )
                 self._known.pop(url, None)
                 self._tokens.pop(self._digest(self._token(url)), None)
                 self._due.pop(url, None)
@@ -310,15 +314,3 @@ class ConsentingSink:
 def load(db: Connection) -> dict[str, Consent]:
     """Returns the stored consents by URL."""
     return {url: msgspec.json.decode(data, type=Consent) for url, data in sink_state.consents(db)}
-
-
-class Save(Job[None]):
-    """Stores the consent of a sink; None deletes it."""
-
-    def __init__(self, url: str, consent: Consent | None) -> None:
-        self._url = url
-        self._consent = consent
-
-    def work(self, db: Connection) -> None:
-        data = None if self._consent is None else msgspec.json.encode(self._consent)
-        sink_state.store_consent(db, self._url, data)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import secrets
 import sqlite3
@@ -119,57 +120,6 @@ CREATE TABLE dead_names (
 """
 
 
-@owned("any")
-class Folder:
-    """An open, locked data folder."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock = lock_folder(path)
-        try:
-            self.identity = self._open()
-        except sqlite3.Error as error:
-            os.close(self._lock)
-            if storage.is_full(error):
-                raise  # the caller retries when the disk has room
-            raise CannotStart(f"the database in {path} cannot be opened: {error}") from None
-        except CannotStart:
-            os.close(self._lock)
-            raise
-
-    def connect(self, *, read_only: bool = False) -> sqlite3.Connection:
-        """Opens a connection in autocommit mode, for one thread at a time; the caller closes it."""
-        db = storage.connect(self.path / "server.db", read_only=read_only)
-        db.execute("PRAGMA cache_size = -32768")
-        return db
-
-    def copy(self, target: Path, watermark: int) -> None:
-        """Writes a consistent, compact copy to a file; in any thread."""
-        storage.copy(self.path / "server.db", target, watermark=watermark)
-
-    def close(self) -> None:
-        os.close(self._lock)
-
-    def _open(self) -> Identity:
-        with contextlib.closing(self.connect()) as db:
-            storage.recover(db)
-            db.execute("BEGIN IMMEDIATE")
-            if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone():
-                for statement in (*_TABLES.split(";"), *usage.TABLES, *usage.TRIGGERS):
-                    db.execute(statement)
-                values = [("key", secrets.token_hex(16)), ("epoch", 0), ("seq", 0)]
-                db.executemany("INSERT INTO meta VALUES (?, ?)", values)
-                db.execute(f"PRAGMA user_version = {FORMAT}")
-            (found,) = db.execute("PRAGMA user_version").fetchone()
-            if found != FORMAT:
-                db.execute("ROLLBACK")
-                raise CannotStart(wrong_format(f"the data folder {self.path}", found, FORMAT))
-            db.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch'")
-            meta = dict(db.execute("SELECT name, value FROM meta").fetchall())
-            db.execute("COMMIT")
-            return Identity(str(meta["key"]), int(meta["epoch"]))
-
-
 def saved_clock(db: Connection) -> str | None:
     """Returns the saved clock."""
     row = db.execute("SELECT value FROM meta WHERE name = 'clock'").fetchone()
@@ -205,20 +155,57 @@ class Reclaim(Job[bool]):
 
 @owned("any")
 class SqliteStore:
-    """The durable state of one server: one writer, any number of readers. Any thread may call it."""
+    """An open, locked data folder: one writer, any number of readers. Any thread may call it."""
 
     def __init__(self, path: Path, *, floor: int = 0) -> None:
-        """`floor`: free bytes that a copy leaves on the disk."""
+        """Locks the folder and creates or checks its tables; raises `CannotStart`.
+
+        `floor`: free bytes that a copy leaves on the disk.
+        """
         self.path = path
         self._floor = floor
-        self._folder: Folder | None = None
         self._writer: Writer | None = None
+        self._lock = lock_folder(path)
+        try:
+            self.identity = self._open()
+        except sqlite3.Error as error:
+            os.close(self._lock)
+            if storage.is_full(error):
+                raise  # the caller retries when the disk has room
+            raise CannotStart(f"the database in {path} cannot be opened: {error}") from None
+        except CannotStart:
+            os.close(self._lock)
+            raise
 
-    def open(self) -> Identity:
-        """Locks the folder and creates or checks its tables; raises `CannotStart`."""
-        self._folder = Folder(self.path)
-        self._db = self._folder.connect()
-        return self._folder.identity
+    def _open(self) -> Identity:
+        with contextlib.closing(self.connect()) as db:
+            storage.recover(db)
+            db.execute("BEGIN IMMEDIATE")
+            if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone():
+                for statement in (*_TABLES.split(";"), *usage.TABLES, *usage.TRIGGERS):
+                    db.execute(statement)
+                values = [("key", secrets.token_hex(16)), ("epoch", 0), ("seq", 0)]
+                db.executemany("INSERT INTO meta VALUES (?, ?)", values)
+                db.execute(f"PRAGMA user_version = {FORMAT}")
+            (found,) = db.execute("PRAGMA user_version").fetchone()
+            if found != FORMAT:
+                db.execute("ROLLBACK")
+                raise CannotStart(wrong_format(f"the data folder {self.path}", found, FORMAT))
+            db.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch'")
+            meta = dict(db.execute("SELECT name, value FROM meta").fetchall())
+            db.execute("COMMIT")
+            return Identity(str(meta["key"]), int(meta["epoch"]))
+
+    def connect(self, *, read_only: bool = False) -> sqlite3.Connection:
+        """Opens a connection in autocommit mode, for one thread at a time; the caller closes it."""
+        db = storage.connect(self.path / "server.db", read_only=read_only)
+        db.execute("PRAGMA cache_size = -32768")
+        return db
+
+    @functools.cached_property
+    def _db(self) -> sqlite3.Connection:
+        """The writer's connection."""
+        return self.connect()
 
     def load(self, function: Callable[[Connection], Result]) -> Result:
         """Calls a function with the writer's connection, before `start`."""
@@ -244,17 +231,14 @@ class SqliteStore:
 
     def reader(self, name: str) -> Reader:
         """Opens a connection for reading, with a thread of this name."""
-        assert self._folder is not None
-        return Reader(self._folder.connect(read_only=True), name)
+        return Reader(self.connect(read_only=True), name)
 
     async def copy(self, target: Path) -> None:
-        """Writes a consistent copy of the database to a file."""
-        assert self._folder is not None
-        await asyncio.to_thread(self._folder.copy, target, self._floor)
+        """Writes a consistent, compact copy of the database to a file."""
+        await asyncio.to_thread(storage.copy, self.path / "server.db", target, watermark=self._floor)
 
     def close(self) -> None:
         """Commits queued jobs, stops the writer, and unlocks the folder."""
         if self._writer is not None:
             self._writer.close()
-        if self._folder is not None:
-            self._folder.close()
+        os.close(self._lock)

@@ -41,12 +41,11 @@ class Job(Generic[Result]):
 
 
 class Call(Job[Result]):
-    """Runs a function as a job; `fresh`, so it may also read the registry."""
+    """Runs a function as a job; one that is not `fresh` must not read the registry."""
 
-    fresh = True
-
-    def __init__(self, function: Callable[[sqlite3.Connection], Result]) -> None:
+    def __init__(self, function: Callable[[sqlite3.Connection], Result], *, fresh: bool = True) -> None:
         self._function = function
+        self.fresh = fresh
 
     def work(self, db: sqlite3.Connection) -> Result:
         return self._function(db)

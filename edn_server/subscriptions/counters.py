@@ -27,7 +27,6 @@ import numpy.typing as npt
 from edn.runtime.ownership import owned
 from edn_server.storage import versions
 from edn_server.storage.interface import Connection
-from edn_server.storage.writer import Job
 
 KINDS = ("since", "matched", "delivered", "failed")
 _SINCE, _MATCHED, _DELIVERED, _FAILED = range(len(KINDS))
@@ -137,15 +136,16 @@ class VersionCounters:
             self._reserve((page + 1) * PAGE)
             self._counts[page * PAGE : (page + 1) * PAGE] = np.frombuffer(data, "<i8").reshape(PAGE, -1)
 
-    def drain(self) -> tuple[list[tuple[int, bytes]], str]:
-        """Returns the pages changed since the last call, and the topics' counts; in the writer's thread."""
+    def save(self, db: Connection) -> None:
+        """Writes changed pages, and the topics' counts; in the writer's thread."""
         with self._lock:
             pages = [
                 (page, self._counts[page * PAGE : (page + 1) * PAGE].astype("<i8").tobytes())
                 for page in sorted(self._dirty)
             ]
             self._dirty.clear()
-        return pages, msgspec.json.encode(self._topics).decode()
+        if pages:
+            versions.store_counters(db, pages, msgspec.json.encode(self._topics).decode())
 
     def _reserve(self, numbers: int) -> None:
         if numbers > len(self._counts):
@@ -153,17 +153,3 @@ class VersionCounters:
             grown = np.zeros((pages * PAGE, len(KINDS)), dtype=np.int64)
             grown[: len(self._counts)] = self._counts
             self._counts = grown
-
-
-class Write(Job[None]):
-    """Writes changed counters to disk."""
-
-    fresh = True
-
-    def __init__(self, counters: VersionCounters) -> None:
-        self._counters = counters
-
-    def work(self, db: Connection) -> None:
-        pages, topics = self._counters.drain()
-        if pages:
-            versions.store_counters(db, pages, topics)

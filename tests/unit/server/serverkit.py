@@ -17,7 +17,7 @@ from edn_server.ingest.apply_frame import Applied, ApplyFrame
 from edn_server.ingest.replay import ApplyReplay
 from edn_server.outbox import bodies, cleanup
 from edn_server.storage import outbox
-from edn_server.storage.database import Folder
+from edn_server.storage.database import SqliteStore
 from edn_server.storage.interface import Reader
 from edn_server.storage.writer import Writer
 from edn_server.subscriptions.load import load
@@ -96,7 +96,7 @@ class Kit:
         self.open()
 
     def open(self) -> None:
-        self.folder = Folder(self._path)
+        self.folder = SqliteStore(self._path)
         self.epoch = self.folder.identity.epoch
         self.db = self.folder.connect()
         self.registry = load(self.db)

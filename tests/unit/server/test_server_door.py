@@ -25,7 +25,7 @@ from edn_server.dispatchers import registration
 from edn_server.dispatchers.registration import Refused, Registration
 from edn_server.policies import UsageLimits
 from edn_server.services import Services
-from edn_server.storage.database import FORMAT, Folder
+from edn_server.storage.database import FORMAT, SqliteStore
 
 SECRET = "a secret of the tests"
 BEARER = {"authorization": f"Bearer {SECRET}"}
@@ -374,11 +374,11 @@ def test_a_wrong_setting_is_named(secret_file: Path, changes: dict[str, str], me
 
 
 def test_a_folder_has_one_process_at_a_time_a_stable_key_and_counts_its_starts(tmp_path: Path) -> None:
-    first = Folder(tmp_path)
+    first = SqliteStore(tmp_path)
     with pytest.raises(CannotStart, match="in use"):
-        Folder(tmp_path)
+        SqliteStore(tmp_path)
     first.close()
-    second = Folder(tmp_path)
+    second = SqliteStore(tmp_path)
     second.close()
     assert first.identity.key == second.identity.key
     assert (first.identity.epoch, second.identity.epoch) == (1, 2)
@@ -388,20 +388,20 @@ def test_a_folder_has_one_process_at_a_time_a_stable_key_and_counts_its_starts(t
 def test_a_folder_of_another_format_is_refused_and_left_as_it_is(
     tmp_path: Path, found: int, said: str
 ) -> None:
-    folder = Folder(tmp_path)
+    folder = SqliteStore(tmp_path)
     db = folder.connect()
     db.execute(f"PRAGMA user_version = {found}")
     db.close()
     folder.close()
     for _ in range(2):
         with pytest.raises(CannotStart, match=f"must have format {FORMAT}, got {found}.*{said}"):
-            Folder(tmp_path)
+            SqliteStore(tmp_path)
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "server.db").write_bytes(b"not a database, and long enough to be looked at" * 10)
     with pytest.raises(CannotStart, match="cannot be opened"):
-        Folder(tmp_path)
+        SqliteStore(tmp_path)
 
 
 def test_the_process_says_what_keeps_it_from_starting(tmp_path: Path, secret_file: Path) -> None:

@@ -54,7 +54,7 @@ def hand_over(source: Kit, destination: Kit, id: str, version: int) -> None:
     position = 0
     while True:
         question = protocol.KeptAfter(id, position)
-        page = source.writer.submit(Call(lambda db, q=question: departing.kept(db, q))).result(30)
+        page = source.writer.submit(Call(lambda db, q=question: departing.buffered_page(db, q))).result(30)
         page = protocol.msgspec.structs.replace(page, version=version)
         destination._batch = max(destination._batch, destination._newest_batch()) + 1
         job = StoreBuffered(destination.registry, destination._batch, page, lambda *_: None)
@@ -195,7 +195,7 @@ def test_what_the_old_server_told_is_taken_out_though_another_log_brought_it_fir
     here.frame(2, 5, move(5), events=[(3, EVENT)], log=OTHER)  # e3 again, by the other, on the old one
     assert deliver(here) == [("s", "e3")]
     page = here.writer.submit(
-        Call(lambda db: departing.told(db, protocol.ToldAfter(["s"], (-1, ""))))
+        Call(lambda db: departing.delivered_page(db, protocol.ToldAfter(["s"], (-1, ""))))
     ).result(30)
     assert [event for _, event, *_ in page.events] == ["e3"]
     for _ in range(2):  # a repeated page changes nothing
@@ -235,9 +235,8 @@ def changed_between_move_and_hand_over(here: Kit, there: Kit, *, kept: int) -> N
 
 
 def page_of(kit: Kit, position: int) -> protocol.Kept:
-    page = kit.writer.submit(Call(lambda db: departing.kept(db, protocol.KeptAfter("s", position)))).result(
-        30
-    )
+    question = protocol.KeptAfter("s", position)
+    page = kit.writer.submit(Call(lambda db: departing.buffered_page(db, question))).result(30)
     return protocol.msgspec.structs.replace(page, version=2)
 
 

@@ -150,7 +150,8 @@ class World:
         position = 0
         while True:
             question = protocol.KeptAfter("s", position)
-            page = source.kit.writer.submit(Call(lambda db, q=question: departing.kept(db, q))).result(30)
+            call = Call(lambda db, q=question: departing.buffered_page(db, q))
+            page = source.kit.writer.submit(call).result(30)
             page = protocol.msgspec.structs.replace(page, version=version)
             destination.batch += 1
             job = StoreBuffered(destination.kit.registry, destination.batch, page, destination.applied)
@@ -164,7 +165,7 @@ class World:
 
     def _tell(self, source: Server, destination: Server) -> None:
         question = protocol.ToldAfter(["s"], (-1, ""))
-        page = source.kit.writer.submit(Call(lambda db: departing.told(db, question))).result(30)
+        page = source.kit.writer.submit(Call(lambda db: departing.delivered_page(db, question))).result(30)
         destination.kit.writer.submit(
             StoreDelivered(destination.kit.registry, page, destination.applied)
         ).result(30)

@@ -7,6 +7,8 @@ from serverkit import LOG, Kit, activate, control, item
 
 from edn_server.ingest import dedup as repeats
 from edn_server.ingest.control_records import FollowLog, RetireLogs
+from edn_server.storage import delivered_ids
+from edn_server.storage.writer import Call
 
 OTHER = "log-b"
 EVENT = {"symbol": "GE", "price": 1}
@@ -134,7 +136,7 @@ def test_an_id_is_another_event_after_a_day(kit: Kit) -> None:
     later = {3: 3 + repeats.KEPT}
     kit.frame(1, 3, activate(2, ("s", 1)), events=[(3, EVENT)], times=later, log=OTHER)
     assert sent(kit) == [("s", "e3"), ("s", "e3")]
-    assert kit.writer.submit(repeats.Forget(4 + repeats.KEPT)).result(30) == 1
+    assert kit.writer.submit(Call(lambda db: delivered_ids.forget(db, 4 + repeats.KEPT, 10))).result(30) == 1
     assert kit.count("delivered_ids") == 0
 
 
