@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Header, Request
@@ -17,7 +18,6 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from edn import __version__, protocol
 from edn.errors import Unavailable
 from edn.http.asgi import BodyLimit, install
-from edn.runtime.metrics import Values
 from edn_server.api import delivery, messages, metrics, proxy
 from edn_server.api.figures import Figures, Health
 from edn_server.api.messages import PROBLEM_BODY, UNAUTHORIZED
@@ -99,17 +99,9 @@ def create_app(services: Services, url: str) -> FastAPI:
         target = await services.backup()
         return FileResponse(target, media_type=_SQLITE, background=BackgroundTask(target.unlink))
 
-    def read_metrics() -> dict[str, Values]:
-        return read(
-            services.settings,
-            services.view,
-            services.notifier,
-            is_ready=services.status.not_ready() is None,
-            is_short=services.disk.shortage is not None,
-        )
-
-    secret = services.settings.secret
-    app.include_router(metrics.routes(read_metrics, services.timings, services.proxy, secret))
+    settings = services.settings
+    read_metrics = partial(read, settings, services.view, services.notifier, services.status)
+    app.include_router(metrics.routes(read_metrics, services.timings, services.proxy, settings.secret))
 
     streamed = {
         200: {"description": "lines of JSON (`edn_server.sinks.sse`)", **_LINES_BODY},

@@ -180,7 +180,12 @@ def _table(services: Answerers) -> list[_Message]:
         return _Message(f"/internal/{path}", summary, handler, responses or {})
 
     return [
-        route("subscriptions", "Store versions of subscriptions, inactive", intake.store, _STORE_REFUSALS),
+        route(
+            "subscriptions",
+            "Store versions of subscriptions, inactive",
+            intake.store_versions,
+            _STORE_REFUSALS,
+        ),
         route("stream", "Apply a frame of a log", stream, {"409": _GAP}),
         route("replay", "Replay retained events to a new subscription", intake.replay),
         route("explain", "Explain which subscriptions an event would match", status.explain),

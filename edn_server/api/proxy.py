@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -95,22 +96,22 @@ def client_of(request: Request) -> protocol.Client:
 
 
 @owned("loop")
+@dataclass(slots=True)
 class DispatcherProxy:
     """Forwards requests to the dispatcher."""
 
-    def __init__(self, dispatchers: Dispatchers, hints: PlacementHints, secret: str) -> None:
-        """`secret`: the network secret, with which the dispatcher trusts the forwarded client address."""
-        self._dispatchers = dispatchers
-        self._hints = hints
-        self._secret = secret
-        #: digest of a client that may read metrics → time of the dispatcher's answer
-        self._readers: dict[bytes, float] = {}
+    dispatchers: Dispatchers
+    hints: PlacementHints
+    #: network secret, with which the dispatcher trusts the forwarded client address
+    secret: str = field(repr=False)
+    #: digest of a client that may read metrics → time of the dispatcher's answer
+    _readers: dict[bytes, float] = field(default_factory=dict, init=False)
 
     async def subscribe(self, body: bytes, client: protocol.Client) -> Response:
         """Forwards new subscriptions with suggested hosts; the dispatcher checks the client."""
-        parse = self._hints.candidates
+        parse = self.hints.candidates
         found = parse(body) if len(body) <= SMALL else await asyncio.to_thread(parse, body)
-        message = protocol.Subscribe(body, self._hints.suggest(found), client)
+        message = protocol.Subscribe(body, self.hints.suggest(found), client)
         return await self._send(
             "POST",
             "/internal/subscribe",
@@ -124,7 +125,7 @@ class DispatcherProxy:
         # Only the client's own key: the server's secret would permit everything.
         headers = {"authorization": client.authorization}
         headers |= {name: request.headers[name] for name in _PASSED if name in request.headers}
-        headers |= {VIA: self._secret, CLIENT: client.address, CLIENT_HOST: client.host}
+        headers |= {VIA: self.secret, CLIENT: client.address, CLIENT_HOST: client.host}
         query = request.url.query
         target = f"{path}?{query}" if query else path
         return await self._send(request.method, target, content=await request.body(), headers=headers)
@@ -140,7 +141,7 @@ class DispatcherProxy:
         if clock.monotonic() - good < FRESH_SECONDS:
             return
         try:
-            answer = await self._dispatchers.request(
+            answer = await self.dispatchers.request(
                 "POST",
                 "/internal/metrics-access",
                 content=protocol.encode(client),
@@ -165,7 +166,7 @@ class DispatcherProxy:
         self._readers[mark] = clock.monotonic()
 
     async def _send(self, method: str, path: str, *, content: bytes, headers: dict[str, str]) -> Response:
-        call = self._dispatchers.request(method, path, content=content, headers=headers, seconds=TIMEOUT)
+        call = self.dispatchers.request(method, path, content=content, headers=headers, seconds=TIMEOUT)
         return await pass_back(call, "the dispatcher", retry_after=2)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass, field
 
 import msgspec
 import psutil
@@ -35,34 +36,26 @@ class Refused(Exception):
 
 
 @owned("loop")
+@dataclass(slots=True)
 class Registration:
-    def __init__(
-        self,
-        *,
-        client: ControlClient,
-        url: str,
-        id: str,
-        describe: Callable[[], protocol.Register],
-        backlog: Callable[[], int],
-        notified: Callable[[], int] = lambda: 0,
-        on_registered: Callable[[protocol.Registered], Awaitable[None]],
-    ) -> None:
-        """`client` sends the secret; `url` is the dispatcher's."""
-        self._client = client
-        self._url = url.rstrip("/")
-        self._id = id
-        self._describe = describe
-        self._backlog = backlog
-        self._notified = notified
-        self._on_registered = on_registered
-        self._process = psutil.Process()
-        self.registered = False
+    _: KW_ONLY
+    #: sends the network secret
+    client: ControlClient
+    #: URL of the dispatcher
+    url: str
+    id: str
+    describe: Callable[[], protocol.Register]
+    backlog: Callable[[], int]
+    notified: Callable[[], int] = lambda: 0
+    on_registered: Callable[[protocol.Registered], Awaitable[None]]
+    _process: psutil.Process = field(default_factory=psutil.Process, init=False)
+    registered: bool = field(default=False, init=False)
 
     async def run(self) -> None:
         while True:
             try:
                 answer = await self._register()
-                await self._on_registered(answer)
+                await self.on_registered(answer)
                 self.registered = True
                 logger.info("registered", log=answer.log, incarnation=answer.incarnation)
                 await self._beat(answer.heartbeat_seconds)
@@ -79,7 +72,7 @@ class Registration:
         while True:
             reason = ""
             try:
-                response = await self._post("/internal/servers", self._describe())
+                response = await self._post("/internal/servers", self.describe())
                 if response.status_code in (200, 201):
                     return protocol.decode(response.content, protocol.Registered)
                 reason = f"{response.status_code} {problem_detail(response)}"
@@ -96,17 +89,17 @@ class Registration:
         self._process.cpu_percent()
         while True:
             await asyncio.sleep(seconds)
-            own = self._describe()
+            own = self.describe()
             beat = protocol.Heartbeat(
                 key=own.key,
                 epoch=own.epoch,
-                backlog=self._backlog(),
+                backlog=self.backlog(),
                 cpu=min(1.0, self._process.cpu_percent() / 100),
-                notified=self._notified(),
+                notified=self.notified(),
                 suspect=clock.suspect(),
             )
             try:
-                response = await self._post(f"/internal/servers/{self._id}/heartbeat", beat)
+                response = await self._post(f"/internal/servers/{self.id}/heartbeat", beat)
             except CallFailed as error:
                 logger.warning("heartbeat_failed", reason=f"{type(error).__name__}: {error}")
                 continue
@@ -118,8 +111,8 @@ class Registration:
                 logger.warning("heartbeat_rejected", status=response.status_code)
 
     async def _post(self, path: str, message: msgspec.Struct) -> ControlAnswer:
-        return await self._client.post(
-            f"{self._url}{path}",
+        return await self.client.post(
+            f"{self.url.rstrip('/')}{path}",
             content=protocol.encode(message),
             headers={"content-type": protocol.MSGPACK},
             timeout=TIMEOUT,

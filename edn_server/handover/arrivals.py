@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -41,6 +41,7 @@ def _applied(addresses: Iterable[str] = (), batch: int = 0, entries: int = 0) ->
     )
 
 
+@dataclass(slots=True)
 class StoreBuffered(Job[protocol.Taken]):
     """Stores a page of notifications that the old server buffered; they are delivered before all others.
 
@@ -49,19 +50,16 @@ class StoreBuffered(Job[protocol.Taken]):
 
     fresh = True
 
-    def __init__(
-        self, registry: SubscriptionRegistry, batch: int, page: protocol.Kept, on_applied: OnApplied
-    ) -> None:
-        """`batch` must be unused."""
-        self._registry = registry
-        self._batch = batch
-        self._page = page
-        self._on_applied = on_applied
-        self._entries = 0
-        self._drops = Drops()
+    registry: SubscriptionRegistry
+    #: an unused batch
+    batch: int
+    page: protocol.Kept
+    on_applied: OnApplied
+    _entries: int = field(default=0, init=False)
+    _drops: Drops = field(default_factory=Drops, init=False)
 
     def work(self, db: Connection) -> protocol.Taken:
-        page, registry = self._page, self._registry
+        page, registry = self.page, self.registry
         if not 0 <= page.after <= page.upto:
             raise CorruptMessage(f"rows of a page must rise, got ({page.after}, {page.upto}]")
         arriving = _find(registry, page.subscription, page.version)
@@ -84,15 +82,16 @@ class StoreBuffered(Job[protocol.Taken]):
             kept = fate == replays.AS_BEFORE and (not stream or page.subscription in registry.paused)
             queue = outbox.kept(page.subscription, "buffered" if kept else "waiting", "history")
             named = [(queue, row) for _, row in rows]
-            self._drops = outbox.write(db, self._batch, list(enumerate(events)), named, registry.limits).drops
+            self._drops = outbox.write(db, self.batch, list(enumerate(events)), named, registry.limits).drops
             self._entries = len(events) - self._drops.total
         replays.advance_arrival(db, arriving, page.upto)
         return protocol.Taken(page.upto)
 
     def done(self, result: protocol.Taken) -> None:
-        self._on_applied(replace(_applied(batch=self._batch, entries=self._entries), drops=self._drops), {})
+        self.on_applied(replace(_applied(batch=self.batch, entries=self._entries), drops=self._drops), {})
 
 
+@dataclass(slots=True)
 class StoreDelivered(Job[int]):
     """Stores which events the old server delivered; removes those that another log has brought here already.
 
@@ -101,15 +100,14 @@ class StoreDelivered(Job[int]):
 
     fresh = True
 
-    def __init__(self, registry: SubscriptionRegistry, page: protocol.Told, on_applied: OnApplied) -> None:
-        self._registry = registry
-        self._page = page
-        self._on_applied = on_applied
+    registry: SubscriptionRegistry
+    page: protocol.Told
+    on_applied: OnApplied
 
     def work(self, db: Connection) -> int:
         repeated: dict[str, set[tuple[int, str]]] = defaultdict(set)
-        known = self._page.subscriptions
-        for topic, event, time, places in self._page.events:
+        known = self.page.subscriptions
+        for topic, event, time, places in self.page.events:
             if not all(0 <= place < len(known) for place in places):
                 raise CorruptMessage(f"places of subscriptions must be below {len(known)}, got {places}")
             names = [known[place] for place in places]
@@ -118,12 +116,12 @@ class StoreDelivered(Job[int]):
         return sum(
             _remove_events(db, name, events)
             for name, events in repeated.items()
-            if any(map(self._registry.is_arriving, self._registry.numbers.get(name, ())))
+            if any(map(self.registry.is_arriving, self.registry.numbers.get(name, ())))
         )
 
     def done(self, result: int) -> None:
         if result:
-            self._on_applied(_applied(entries=-result), {})
+            self.on_applied(_applied(entries=-result), {})
 
 
 def _remove_events(db: Connection, subscription: str, repeated: set[tuple[int, str]]) -> int:
@@ -145,24 +143,22 @@ def _remove_events(db: Connection, subscription: str, repeated: set[tuple[int, s
     return removed
 
 
+@dataclass(slots=True)
 class FinishArrivals(Job[protocol.Taken]):
     """Releases the rows of subscriptions whose old server has nothing left to deliver."""
 
     fresh = True
 
-    def __init__(
-        self, registry: SubscriptionRegistry, request: protocol.Arrivals, on_applied: OnApplied
-    ) -> None:
-        self._registry = registry
-        self._request = request
-        self._on_applied = on_applied
-        self._arrived: list[int] = []
-        self._over: list[int] = []
-        self._addresses: list[str] = []
+    registry: SubscriptionRegistry
+    request: protocol.Arrivals
+    on_applied: OnApplied
+    _arrived: list[int] = field(default_factory=list, init=False)
+    _over: list[int] = field(default_factory=list, init=False)
+    _addresses: list[str] = field(default_factory=list, init=False)
 
     def work(self, db: Connection) -> protocol.Taken:
-        registry = self._registry
-        for id, version in dict.fromkeys(self._request.versions):
+        registry = self.registry
+        for id, version in dict.fromkeys(self.request.versions):
             number = _find(registry, id, version)
             if number is None:
                 continue
@@ -177,10 +173,10 @@ class FinishArrivals(Job[protocol.Taken]):
         return protocol.Taken()
 
     def done(self, result: protocol.Taken) -> None:
-        registry = self._registry
+        registry = self.registry
         for number in self._arrived:
             for source in [one for one in registry.replaying[number] if one.kind == "server"]:
                 registry.finish_history(number, source)
         registry.mark_held([registry.versions[number].id for number in self._arrived])
         registry.remove(self._over)
-        self._on_applied(_applied(self._addresses), {})
+        self.on_applied(_applied(self._addresses), {})

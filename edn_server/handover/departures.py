@@ -12,6 +12,8 @@ server meanwhile.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from edn import protocol
@@ -26,20 +28,20 @@ PAGE_BYTES = 1 << 20
 DELIVERED_ROWS = 5000
 
 
+@dataclass(slots=True)
 class ReportDepartures(Job[tuple[protocol.Departed, int]]):
     """Reports the remaining work of departed subscriptions; purges buffers of those already handed over."""
 
     fresh = True
 
-    def __init__(self, registry: SubscriptionRegistry, request: protocol.Departures) -> None:
-        self._registry = registry
-        self._request = request
+    registry: SubscriptionRegistry
+    request: protocol.Departures
 
     def work(self, db: Connection) -> tuple[protocol.Departed, int]:
-        registry = self._registry
+        registry = self.registry
         ended = [
             (id, version)
-            for id, version in self._request.versions
+            for id, version in self.request.versions
             if not self._is_active(id, version) and not outbox.has_holdings(db, id, undecided=True)
         ]
         buffering = [
@@ -52,20 +54,20 @@ class ReportDepartures(Job[tuple[protocol.Departed, int]]):
             id for id, version in ended if not versions.has_waiting(db, id, version, addresses.stream_of(id))
         ]
         dropped = 0
-        for id in self._request.forget:
+        for id in self.request.forget:
             if id not in registry.numbers:
                 dropped += outbox.purge(db, id)
                 replays.unpause(db, id)
         return protocol.Departed([id for id, _ in ended], buffering, delivered), dropped
 
     def done(self, result: tuple[protocol.Departed, int]) -> None:
-        for id in self._request.forget:
-            if id not in self._registry.numbers:
-                self._registry.paused.pop(id, None)
+        for id in self.request.forget:
+            if id not in self.registry.numbers:
+                self.registry.paused.pop(id, None)
 
     def _is_active(self, id: str, version: int) -> bool:
         """Returns whether an older version may still match, or its replay is not finished."""
-        registry = self._registry
+        registry = self.registry
         return any(registry.versions[number].version < version for number in registry.numbers.get(id, ()))
 
 

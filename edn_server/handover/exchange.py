@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 
 from edn import protocol
 from edn.runtime.ownership import owned
@@ -16,50 +17,42 @@ from edn_server.subscriptions.registry import SubscriptionRegistry
 
 
 @owned("loop")
+@dataclass(slots=True)
 class Handover:
-    def __init__(
-        self,
-        store: SqliteStore,
-        registry: SubscriptionRegistry,
-        *,
-        take_batch: Callable[[], int],
-        check_room: Callable[[], Awaitable[None]],
-        subtract: Callable[[int], None],
-        on_applied: OnApplied,
-    ) -> None:
-        """`subtract` reduces the backlog."""
-        self._store = store
-        self._registry = registry
-        self._take_batch = take_batch
-        self._check_room = check_room
-        self._subtract = subtract
-        self._on_applied = on_applied
+    store: SqliteStore
+    registry: SubscriptionRegistry
+    _: KW_ONLY
+    take_batch: Callable[[], int]
+    check_room: Callable[[], Awaitable[None]]
+    #: reduces the backlog
+    subtract: Callable[[int], None]
+    on_applied: OnApplied
 
     async def report_departures(self, request: protocol.Departures) -> protocol.Departed:
         """Reports the remaining work of departed subscriptions, and drops buffers that were handed over."""
-        answer, dropped = await self._store.committed(ReportDepartures(self._registry, request))
-        self._subtract(dropped)
+        answer, dropped = await self.store.committed(ReportDepartures(self.registry, request))
+        self.subtract(dropped)
         return answer
 
     async def read_buffered(self, question: protocol.KeptAfter) -> protocol.Kept:
         """Returns the next buffered notifications of a departed subscription."""
-        return await self._store.committed(Call(lambda db: departures.buffered_page(db, question)))
+        return await self.store.committed(Call(lambda db: departures.buffered_page(db, question)))
 
     async def read_delivered(self, question: protocol.ToldAfter) -> protocol.Told:
         """Returns the next delivered events of departed subscriptions that another log may repeat."""
-        return await self._store.committed(Call(lambda db: departures.delivered_page(db, question)))
+        return await self.store.committed(Call(lambda db: departures.delivered_page(db, question)))
 
     async def store_buffered(self, page: protocol.Kept) -> protocol.Taken:
         """Stores notifications that the old server buffered."""
-        await self._check_room()
-        job = StoreBuffered(self._registry, self._take_batch(), page, self._on_applied)
-        return await self._store.committed(job)
+        await self.check_room()
+        job = StoreBuffered(self.registry, self.take_batch(), page, self.on_applied)
+        return await self.store.committed(job)
 
     async def store_delivered(self, page: protocol.Told) -> protocol.Taken:
         """Stores which events the old server delivered to arriving subscriptions."""
-        job = StoreDelivered(self._registry, page, self._on_applied)
-        return protocol.Taken(await self._store.committed(job))
+        job = StoreDelivered(self.registry, page, self.on_applied)
+        return protocol.Taken(await self.store.committed(job))
 
     async def finish_arrivals(self, request: protocol.Arrivals) -> protocol.Taken:
         """Releases the rows of subscriptions whose old server has nothing left to deliver."""
-        return await self._store.committed(FinishArrivals(self._registry, request, self._on_applied))
+        return await self.store.committed(FinishArrivals(self.registry, request, self.on_applied))

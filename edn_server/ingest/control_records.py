@@ -23,6 +23,7 @@ the latest expiry is right for every event of the frame.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import structlog
@@ -204,67 +205,65 @@ class ControlRecords:
             column[index] = value
 
 
+@dataclass(slots=True)
 class FollowLog(Job[None]):
     """Follows the log of a dispatcher, and retires the log that it had before."""
 
     fresh = True
 
-    def __init__(self, registry: SubscriptionRegistry, url: str, log: str, incarnation: int) -> None:
-        self._registry = registry
-        self._url = url
-        self._name = log
-        self._incarnation = incarnation
-        self._left: list[str] = []
-        self._over: list[int] = []
+    registry: SubscriptionRegistry
+    url: str
+    log: str
+    incarnation: int
+    _left: list[str] = field(default_factory=list, init=False)
+    _over: list[int] = field(default_factory=list, init=False)
 
     def work(self, db: Connection) -> None:
         # A single dispatcher has no other log in use.
-        url = self._url if self._registry.multi_dispatcher else None
-        self._left = logs.others_of(db, self._name, url)
-        _retire(db, self._registry, self._left, self._name)
-        logs.follow(db, self._name, self._incarnation, self._url)
-        log = self._registry.logs.get(self._name)
+        url = self.url if self.registry.multi_dispatcher else None
+        self._left = logs.others_of(db, self.log, url)
+        _retire(db, self.registry, self._left, self.log)
+        logs.follow(db, self.log, self.incarnation, self.url)
+        log = self.registry.logs.get(self.log)
         if log is None or log.cursor is None:
             return
-        self._over = _over(db, self._registry, [*self._left], log)
+        self._over = _over(db, self.registry, [*self._left], log)
 
     def done(self, result: None) -> None:
-        log = self._registry.log(self._name)
-        log.incarnation = max(log.incarnation, self._incarnation)
+        log = self.registry.log(self.log)
+        log.incarnation = max(log.incarnation, self.incarnation)
         log.retired = False
-        _leave(self._registry, self._left, self._name)
-        self._registry.remove(self._over)
+        _leave(self.registry, self._left, self.log)
+        self.registry.remove(self._over)
 
 
+@dataclass(slots=True)
 class RetireLogs(Job[None]):
     """Retires the logs of dispatchers that are no longer in the settings."""
 
     fresh = True
 
-    def __init__(self, registry: SubscriptionRegistry, urls: Sequence[str]) -> None:
-        """`urls`: the dispatchers in the settings."""
-        self._registry = registry
-        self._urls = urls
-        self._left: list[str] = []
-        self._over: list[int] = []
+    registry: SubscriptionRegistry
+    #: dispatchers in the settings
+    urls: Sequence[str]
+    _left: list[str] = field(default_factory=list, init=False)
+    _over: list[int] = field(default_factory=list, init=False)
 
     def work(self, db: Connection) -> None:
         known = logs.followed(db)
-        self._left = [log for log, url in known if url not in self._urls]
-        live = [log for log in self._registry.logs.values() if log.live and log.name not in self._left]
-        if len(known) <= len(self._urls) or not live:
+        self._left = [log for log, url in known if url not in self.urls]
+        live = [log for log in self.registry.logs.values() if log.live and log.name not in self._left]
+        if len(known) <= len(self.urls) or not live:
             self._left = []  # no dispatcher has gone; one with a new address registers it itself
             return
-        _retire(db, self._registry, self._left, live[0].name)
-        self._over = _over(db, self._registry, self._left, live[0])
+        _retire(db, self.registry, self._left, live[0].name)
+        self._over = _over(db, self.registry, self._left, live[0])
 
     def done(self, result: None) -> None:
         if self._left:
-            live = next(
-                log for log in self._registry.logs.values() if log.live and log.name not in self._left
-            )
-            _leave(self._registry, self._left, live.name)
-            self._registry.remove(self._over)
+            live = next(log for log in self.registry.logs.values() if log.live and log.name not in self._left)
+            _leave(self.registry, self._left, live.name)
+            self.registry.remove(self._over)
 
 
 def _retire(db: Connection, registry: SubscriptionRegistry, left: Sequence[str], heir: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -33,33 +34,30 @@ from edn_server.subscriptions.topic_index import Int64s
 OnApplied = Callable[[Applied, dict[int, Event]], None]
 
 
+@dataclass(slots=True)
 class ApplyReplay(Job[protocol.ReplayAck]):
     fresh = True
 
-    def __init__(
-        self,
-        registry: SubscriptionRegistry,
-        batch: int,
-        page: protocol.ReplayPage,
-        on_applied: OnApplied,
-    ) -> None:
-        """`batch` must be unused."""
-        self._registry = registry
-        self._batch = batch
-        self._page = page
-        self._source = Source("log", page.log)
-        self._on_applied = on_applied
-        self._number: int | None = None
-        self._over = False
-        self._events: dict[int, Event] = {}
-        self._addresses: list[str] = []
-        self._entries = 0
-        #: undecided events of the page
-        self._doubts = 0
-        self._drops = Drops()
+    registry: SubscriptionRegistry
+    #: an unused batch
+    batch: int
+    page: protocol.ReplayPage
+    on_applied: OnApplied
+    _number: int | None = field(default=None, init=False)
+    _over: bool = field(default=False, init=False)
+    _events: dict[int, Event] = field(default_factory=dict, init=False)
+    _addresses: list[str] = field(default_factory=list, init=False)
+    _entries: int = field(default=0, init=False)
+    #: undecided events of the page
+    _doubts: int = field(default=0, init=False)
+    _drops: Drops = field(default_factory=Drops, init=False)
+
+    @property
+    def _source(self) -> Source:
+        return Source("log", self.page.log)
 
     def work(self, db: Connection) -> protocol.ReplayAck:
-        page, registry = self._page, self._registry
+        page, registry = self.page, self.registry
         if not 0 <= page.after <= page.upto:
             raise CorruptMessage(f"offsets of a page must rise, got ({page.after}, {page.upto}]")
         number = registry.find(page.subscription, page.version)
@@ -79,7 +77,7 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         return protocol.ReplayAck(page.upto, done=page.final)
 
     def done(self, result: protocol.ReplayAck) -> None:
-        registry, number = self._registry, self._number
+        registry, number = self.registry, self._number
         if number is None:
             return
         if result.done:
@@ -93,23 +91,23 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         applied = Applied(
             protocol.FrameAck(0, 0),
             addresses=tuple(dict.fromkeys(self._addresses)),
-            batch=self._batch,
+            batch=self.batch,
             entries=self._entries,
             doubtful=self._doubts > 0,
             drops=self._drops,
         )
-        self._on_applied(applied, self._events)
+        self.on_applied(applied, self._events)
 
     # -- steps ------------------------------------------------------------------------------------------
 
     def _write_rows(self, db: Connection, number: int) -> None:
-        registry, segment = self._registry, self._page.segment
+        registry, segment = self.registry, self.page.segment
         if segment is None:
             return
         places, sizes = self._match(db, segment, number)
         subscription = registry.versions[number].id
         speaker = buffered.speaker(registry, subscription)
-        if self._page.log in registry.paused.get(subscription, ()):
+        if self.page.log in registry.paused.get(subscription, ()):
             queue = outbox.kept(subscription, "buffered", "history")
         else:
             address = registry.addresses[registry.address[speaker]]
@@ -121,22 +119,22 @@ class ApplyReplay(Job[protocol.ReplayAck]):
             rows = [row._replace(doubt=number + 1) for row in rows]
         events = list(self._events.items())
         self._drops = outbox.write(
-            db, self._batch, events, [(queue, row) for row in rows], registry.limits
+            db, self.batch, events, [(queue, row) for row in rows], registry.limits
         ).drops
         self._entries += sum(row.events for row in rows) - self._drops.total
 
     def _match(self, db: Connection, segment: protocol.Segment, number: int) -> tuple[Int64s, Int64s]:
         """Returns the places of matching or undecided events, and the sizes of all events."""
-        version = self._registry.versions[number]
+        version = self.registry.versions[number]
         if segment.topic != version.topic:
             raise CorruptMessage(f"topic of a page must be {version.topic}, got {segment.topic}")
-        topic = self._registry.topics[segment.topic]
+        topic = self.registry.topics[segment.topic]
         ends, stamps = ends_of(segment.lines), protocol.int64_array(segment.stamps)
         offsets = protocol.int64_array(segment.offsets)
         same = len(ends) == len(stamps) == len(offsets) == len(segment.times) // 8
         if not same or not {len(segment.ids), len(segment.traces)} <= {0, len(ends)}:
             raise CorruptMessage("columns of a page must have equal lengths")
-        schema, bound = topic.schema(version.width), self._registry.bound(number)
+        schema, bound = topic.schema(version.width), self.registry.bound(number)
         sizes, times = np.diff(ends, prepend=0), protocol.int64_array(segment.times)
         matched, chosen = [], {}
         budget, began = Budget(), time.perf_counter()
@@ -147,23 +145,23 @@ class ApplyReplay(Job[protocol.ReplayAck]):
             # Beyond the budget, matches stay undecided until later (see `undecided`).
             self._doubts += self._doubts > 0 or spent + bound.cost.seconds(len(body)) > left
             if self._doubts or bound.matches(schema.values(body)):
-                made = protocol.made_id(self._page.log, int(offsets[place]))
+                made = protocol.made_id(self.page.log, int(offsets[place]))
                 name = segment.ids[place] if segment.ids else made
                 trace = segment.traces[place] if segment.traces else ""
                 self._events[place] = Event(segment.topic, name, int(stamps[place]), body, trace)
                 matched.append(place)
-                if self._registry.multi_dispatcher and name != made:
+                if self.registry.multi_dispatcher and name != made:
                     chosen[place] = int(times[place])
         places = np.array(matched, dtype=np.int64)
         if chosen:
             numbers = np.full(len(places), number, dtype=np.int32)
-            places = places[dedup.fresh(db, self._registry, self._events, chosen, places, numbers)]
+            places = places[dedup.fresh(db, self.registry, self._events, chosen, places, numbers)]
             self._events = {place: self._events[place] for place in places.tolist()}
         return places, sizes
 
     def _finish(self, db: Connection, number: int, log: LogState) -> None:
         """Releases live notifications, and ends a version that the log ended meanwhile."""
-        registry = self._registry
+        registry = self.registry
         subscription = registry.versions[number].id
         others = registry.replaying.get(number, set()) - {self._source}
         if not others:

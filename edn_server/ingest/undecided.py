@@ -177,6 +177,24 @@ class FilterCache:
             known = self._decoded[id(schema)] = (schema, dict(schema.values(body)))
         return known[1]
 
+    def search(self, values: dict[str, Any], filters: Sequence[BoundFilter]) -> dict[str, Any]:
+        """Returns the values with long texts searched for the patterns of all filters at once."""
+        long = {
+            name: value
+            for name, value in values.items()
+            if isinstance(value, str) and len(value) >= LEAST_TEXT
+        }
+        if not long:
+            return values
+        searches = self.searches(filters)
+        found = {
+            name: Searched.of(text, searches[name].patterns, searches[name].among)
+            for name, text in long.items()
+            if name in searches
+        }
+        # Return the same object if nothing was searched: XPath filters cache the XML of the last values.
+        return values | found if found else values
+
 
 def _size(searches: dict[str, Search]) -> int:
     return 256 + sum(search.patterns.nbytes for search in searches.values())
@@ -188,17 +206,17 @@ def _cache(store: OrderedDict[Any, Any], key: Any, value: Any) -> None:
         store.popitem(last=False)
 
 
+@dataclass(slots=True)
 class Decision:
     """Decides one undecided row; call `run` in one thread until it is `done`."""
 
-    def __init__(self, row: Row, cache: FilterCache) -> None:
-        self.row = row
-        self.done = False
-        #: (place, number) of matches, and the evaluated versions
-        self.matches: list[tuple[int, int]] = []
-        self.evaluated: list[BoundVersion] = []
-        self._cache = cache
-        self._steps: Iterator[None] | None = None
+    row: Row
+    cache: FilterCache
+    done: bool = field(default=False, init=False)
+    #: (place, number) of matches, and the evaluated versions
+    matches: list[tuple[int, int]] = field(default_factory=list, init=False)
+    evaluated: list[BoundVersion] = field(default_factory=list, init=False)
+    _steps: Iterator[None] | None = field(default=None, init=False)
 
     def run(self, db: Connection, seconds: float) -> None:
         """Evaluates predicates for so many seconds, with rests."""
@@ -227,7 +245,7 @@ class Decision:
         return outbox.compose(np.array(list(places)), counts, numbers)
 
     def _evaluate(self, db: Connection) -> Iterator[None]:
-        row, cache = self.row, self._cache
+        row, cache = self.row, self.cache
         assert row.batch is not None
         named: dict[int, BoundVersion | None] = {}
         recipients = dict(row.matches())
@@ -238,13 +256,20 @@ class Decision:
         for place in row.places:
             body = outbox.read_events(db, row.batch, [place])[place].body
             versions = [(number, named[number]) for number in recipients[place]]
-            texts = _TextSearches([one.bound for _, one in versions if one is not None], cache)
+            filters = [one.bound for _, one in versions if one is not None]
+            #: values by id of the schema
+            searched: dict[int, dict[str, Any]] = {}
             yield
             for number, one in versions:
                 if one is None:
                     logger.error("version_missing", number=number, row=row.id)
-                elif _matches(one, texts.searched(cache.values(row.batch, place, body, one.schema))):
-                    self.matches.append((place, number))
+                else:
+                    values = searched.get(id(one.schema))
+                    if values is None:
+                        values = cache.search(cache.values(row.batch, place, body, one.schema), filters)
+                        searched[id(one.schema)] = values
+                    if _matches(one, values):
+                        self.matches.append((place, number))
                 yield
 
 
@@ -257,68 +282,34 @@ def _matches(version: BoundVersion, values: dict[str, Any]) -> bool:
         return False
 
 
-class _TextSearches:
-    """Searches the long texts of one event at once for the patterns of all filters."""
-
-    def __init__(self, filters: Sequence[BoundFilter], cache: FilterCache) -> None:
-        self._filters = filters
-        self._cache = cache
-        #: by id of the values; the references keep the ids unique
-        self._searched: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
-
-    def searched(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns the values with searched texts in place of long ones."""
-        known = self._searched.get(id(values))
-        if known is None:
-            known = self._searched[id(values)] = (values, self._search(values))
-        return known[1]
-
-    def _search(self, values: dict[str, Any]) -> dict[str, Any]:
-        long = {
-            name: value
-            for name, value in values.items()
-            if isinstance(value, str) and len(value) >= LEAST_TEXT
-        }
-        if not long:
-            return values
-        searches = self._cache.searches(self._filters)
-        found = {
-            name: Searched.of(text, searches[name].patterns, searches[name].among)
-            for name, text in long.items()
-            if name in searches
-        }
-        # Return the same object if nothing was searched: XPath filters cache the XML of the last values.
-        return values | found if found else values
-
-
+@dataclass(slots=True)
 class StoreDecision(Job[int]):
     """Stores a decision; its result is the number of events that the row lost."""
 
     fresh = True
 
-    def __init__(self, decision: Decision, registry: SubscriptionRegistry) -> None:
-        self._decision = decision
-        self._registry = registry
-        self._written = False
+    decision: Decision
+    registry: SubscriptionRegistry
+    _written: bool = field(default=False, init=False)
 
     def work(self, db: Connection) -> int:
-        row, composition = self._decision.row, self._decision.composition()
+        row, composition = self.decision.row, self.decision.composition()
         # A row that was renamed or rewritten meanwhile is decided again.
         if not outbox.is_undecided(db, row):
             return 0
         self._written = True
         if composition is None:
             return outbox.settle(db, [(row.id, row.batch)])
-        events = len({place for place, _ in self._decision.matches})
+        events = len({place for place, _ in self.decision.matches})
         outbox.shorten(db, row.id, composition, events, decided=True)
         return row.events - events
 
     def done(self, result: int) -> None:
-        registry = self._registry
+        registry = self.registry
         if self._written:
-            matched = [number for _, number in self._decision.matches]
+            matched = [number for _, number in self.decision.matches]
             registry.counters.matched(np.array(matched, dtype=np.int64))
-        for one in self._decision.evaluated:
+        for one in self.decision.evaluated:
             version = registry.versions.get(one.number)
             if version is None or version.bound is not None:
                 continue
@@ -327,26 +318,18 @@ class StoreDecision(Job[int]):
 
 
 @owned("loop")
+@dataclass(slots=True)
 class Decider:
     """Decides undecided rows."""
 
-    def __init__(
-        self,
-        reader: Reader,
-        registry: SubscriptionRegistry,
-        submit: Callable[[Job[int]], asyncio.Future[int]],
-        on_decided: Callable[[str, int], None],
-    ) -> None:
-        """`submit` queues a job for the writer; `on_decided` is called with the address of a decided row and
-        the number of notifications that it lost.
-        """
-        self._reader = reader
-        self._submit = submit
-        self._registry = registry
-        self._on_decided = on_decided
-        self._cache = FilterCache()
-        self._woken = asyncio.Event()
-        self._woken.set()
+    reader: Reader
+    registry: SubscriptionRegistry
+    #: queues a job for the writer
+    submit: Callable[[Job[int]], asyncio.Future[int]]
+    #: called with the address of a decided row, and the number of notifications that it lost
+    on_decided: Callable[[str, int], None]
+    _cache: FilterCache = field(default_factory=FilterCache, init=False)
+    _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def wake(self) -> None:
         """Reports new undecided rows."""
@@ -354,9 +337,10 @@ class Decider:
 
     @any_thread
     def close(self) -> None:
-        self._reader.close()
+        self.reader.close()
 
     async def run(self) -> None:
+        self.wake()
         while True:
             await self._woken.wait()
             self._woken.clear()
@@ -370,7 +354,7 @@ class Decider:
 
     async def _round(self) -> bool:
         """Decides the waiting rows, in turns between tenants; returns whether there were any."""
-        waiting = await self._reader.reading(find)
+        waiting = await self.reader.reading(find)
         turns = deque(waiting)
         under_way: dict[str, Decision] = {}
         while turns:
@@ -379,11 +363,11 @@ class Decider:
             if decision is None:
                 row = waiting[tenant].popleft()
                 decision = under_way[tenant] = Decision(row, self._cache)
-            await self._reader.reading(decision.run, TURN)
+            await self.reader.reading(decision.run, TURN)
             if decision.done:
                 del under_way[tenant]
-                shorter = await self._submit(StoreDecision(decision, self._registry))
-                self._on_decided(decision.row.address, shorter)
+                shorter = await self.submit(StoreDecision(decision, self.registry))
+                self.on_decided(decision.row.address, shorter)
             if waiting[tenant] or tenant in under_way:
                 turns.append(tenant)
         return bool(waiting)

@@ -9,6 +9,7 @@ from edn.runtime import clock, disk
 from edn.runtime.metrics import Metric, Values
 from edn_server.config import Settings
 from edn_server.delivery.notifier import Notifier
+from edn_server.observe.server_status import ServerStatus
 from edn_server.subscriptions.topic_index import Topic
 from edn_server.subscriptions.view import RegistryView
 
@@ -59,16 +60,14 @@ def read(
     settings: Settings,
     view: RegistryView,
     notifier: Notifier,
-    *,
-    is_ready: bool,
-    is_short: bool,
+    status: ServerStatus,
 ) -> dict[str, Values]:
     """Returns the values of all metrics."""
     topics, counters = view.topics(), notifier.counters
     evaluated = view.counters.topics()
     values: dict[str, Values] = {
         "info": {(settings.id, __version__): 1},
-        "ready": float(is_ready),
+        "ready": float(status.not_ready() is None),
         "subscriptions": view.subscriptions(),
         "paused_subscriptions": view.paused_subscriptions(),
         "clock_suspect": float(clock.suspect() is not None),
@@ -79,7 +78,7 @@ def read(
         "evaluated_events_total": _by_path(topics, lambda topic: evaluated.get(topic.uid, 0)),
         "backlog_notifications": counters.backlog,
         "disk_free_bytes": disk.free_bytes(settings.data),
-        "disk_short": float(is_short),
+        "disk_short": float(status.shortage() is not None),
         "notifications_delivered_total": counters.notified,
         "posts_delivered_total": counters.delivered,
         "posts_failed_total": counters.failed,

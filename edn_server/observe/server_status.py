@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from edn import protocol
@@ -20,45 +21,35 @@ from edn_server.subscriptions.view import RegistryView
 
 
 @owned("loop")
+@dataclass(slots=True)
 class ServerStatus:
-    def __init__(
-        self,
-        store: SqliteStore,
-        registry: SubscriptionRegistry,
-        view: RegistryView,
-        counters: Counters,
-        *,
-        id: str,
-        epoch: int,
-        shortage: Callable[[], Shortage | None],
-        is_registered: Callable[[], bool],
-    ) -> None:
-        self._store = store
-        self._registry = registry
-        self._view = view
-        self._counters = counters
-        self._id = id
-        self._epoch = epoch
-        self._shortage = shortage
-        self._is_registered = is_registered
+    store: SqliteStore
+    registry: SubscriptionRegistry
+    view: RegistryView
+    counters: Counters
+    _: KW_ONLY
+    id: str
+    epoch: int
+    shortage: Callable[[], Shortage | None]
+    is_registered: Callable[[], bool]
 
     def not_ready(self) -> str | None:
         """Returns why this server is not ready; None if it is."""
-        shortage = self._shortage()
+        shortage = self.shortage()
         if shortage is not None:
             return str(shortage)
-        if not self._is_registered():
+        if not self.is_registered():
             return "not registered with the dispatcher"
-        waiting = self._view.unjoined_logs()
+        waiting = self.view.unjoined_logs()
         return f"the join record of log {waiting[0]} is not applied yet" if waiting else None
 
     async def stats(self) -> dict[str, Any]:
         """Returns the figures of `/internal/stats`."""
-        found = await self._store.committed(Call(self._figures))
-        counters = self._counters
+        found = await self.store.committed(Call(self._figures))
+        counters = self.counters
         return {
-            "id": self._id,
-            "epoch": self._epoch,
+            "id": self.id,
+            "epoch": self.epoch,
             **found,
             **{
                 name: getattr(counters, name)
@@ -67,14 +58,14 @@ class ServerStatus:
         }
 
     def _figures(self, _: Connection) -> dict[str, Any]:
-        registry = self._registry
+        registry = self.registry
         versions: dict[int, int] = dict.fromkeys(registry.topics, 0)
         for version in registry.versions.values():
             versions[version.topic] += 1
         return {
             "subscriptions": len(registry.numbers),
             "seq": registry.seq,
-            "cursors": self._view.cursors(),
+            "cursors": self.view.cursors(),
             "topics": [
                 {
                     "uid": uid,
@@ -91,18 +82,18 @@ class ServerStatus:
         """Returns a consistent summary of all topics, read in the writer's thread and built in another."""
 
         def read(_: Connection) -> tuple[int, dict[int, Any]]:
-            topics = {uid: topic.rects() for uid, topic in self._registry.topics.items() if topic.rectangles}
-            self._registry.shrinkable = 0
-            return self._registry.seq, topics
+            topics = {uid: topic.rects() for uid, topic in self.registry.topics.items() if topic.rectangles}
+            self.registry.shrinkable = 0
+            return self.registry.seq, topics
 
-        seq, rects = await self._store.committed(Call(read))
+        seq, rects = await self.store.committed(Call(read))
 
         def build() -> dict[int, bytes]:
             return {uid: Summary.build(lo, hi).to_bytes() for uid, (lo, hi) in rects.items()}
 
-        return protocol.SummarySnapshot(epoch=self._epoch, seq=seq, topics=await asyncio.to_thread(build))
+        return protocol.SummarySnapshot(epoch=self.epoch, seq=seq, topics=await asyncio.to_thread(build))
 
     async def explain(self, question: protocol.Explain) -> protocol.Explained:
         """Explains which subscriptions an event would match."""
-        found = await self._store.committed(Call(lambda _: candidates(self._registry, question)))
+        found = await self.store.committed(Call(lambda _: candidates(self.registry, question)))
         return await asyncio.to_thread(explain, found, question)

@@ -290,25 +290,25 @@ class Consents:
                 self._due.pop(url, None)
 
 
+@dataclass(slots=True)
 class ConsentingSink:
     """Posts to plain webhooks that have consented, at the rate that they allow."""
 
-    def __init__(self, consents: Consents, http: Sink) -> None:
-        self._consents = consents
-        self._http = http
+    consents: Consents
+    http: Sink
 
     async def close(self) -> None:
-        await self._http.close()
+        await self.http.close()
 
     async def send(self, message: Message) -> Answer:
         url = message.url.removeprefix(PREFIX)
-        refusal = await self._consents.refusal(url, message.tenant)
+        refusal = await self.consents.refusal(url, message.tenant)
         if refusal is not None:
             return refusal
-        if pause := self._consents.pause(url):
+        if pause := self.consents.pause(url):
             return Answer(None, reason="the sink allows no more at the moment", pause=pause)
-        origin = ("webhook-request-origin", self._consents.origin)
-        return await self._http.send(replace(message, url=url, headers=(*message.headers, origin)))
+        origin = ("webhook-request-origin", self.consents.origin)
+        return await self.http.send(replace(message, url=url, headers=(*message.headers, origin)))
 
 
 def load(db: Connection) -> dict[str, Consent]:

@@ -25,6 +25,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import aiodns
 
@@ -74,8 +75,8 @@ class Resolver:
         self._channel: aiodns.DNSResolver | None = None
         self._cache: OrderedDict[str, _Outcome] = OrderedDict()
         self._in_flight: dict[str, asyncio.Task[_Outcome]] = {}
-        self._bounds: dict[str, asyncio.Semaphore] = {}
-        self._users: dict[str, int] = {}
+        #: by tenant; a semaphore lives as long as a look-up uses it
+        self._bounds: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def close(self) -> None:
         tasks = list(self._in_flight.values())
@@ -113,14 +114,8 @@ class Resolver:
 
     async def _bounded(self, name: str, tenant: str) -> _Outcome:
         bound = self._bounds.setdefault(tenant, asyncio.Semaphore(LOOKUPS))
-        self._users[tenant] = self._users.get(tenant, 0) + 1
-        try:
-            async with bound:
-                return await self._look_up(name)
-        finally:
-            self._users[tenant] -= 1
-            if not self._users[tenant]:
-                del self._users[tenant], self._bounds[tenant]
+        async with bound:
+            return await self._look_up(name)
 
     async def _look_up(self, name: str) -> _Outcome:
         addresses: Sequence[str] = ()

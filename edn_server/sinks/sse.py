@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -32,7 +32,7 @@ from edn.runtime import clock
 from edn.runtime.ownership import owned
 from edn_server.storage import addresses, outbox, usage
 from edn_server.storage.interface import Connection
-from edn_server.storage.writer import Job
+from edn_server.storage.writer import Call, Job
 from edn_server.subscriptions.view import RegistryView
 
 KEPT_SECONDS = 86_400.0
@@ -109,8 +109,9 @@ class Streams:
         address = addresses.stream_of(subscription)
         position, missed = self._position(last_event_id)
         if position.row:
-            passed = DeleteRead(address, position.row + (not position.left))
-            self._rows.subtract(await self._submit(passed))
+            before = position.row + (not position.left)
+            delete = Call(lambda db: outbox.pass_rows(db, address, before), fresh=False)
+            self._rows.subtract(await self._submit(delete))
         return self._lines(subscription, address, position, missed)
 
     def _position(self, text: str | None) -> tuple[Position, str | None]:
@@ -197,17 +198,7 @@ def _line(event: str, reason: str) -> bytes:
     return msgspec.json.encode({"event": event, "data": {"reason": reason}}) + b"\n"
 
 
-class DeleteRead(Job[int]):
-    """Deletes the read rows of a stream, before a given one."""
-
-    def __init__(self, address: str, row: int) -> None:
-        self._address = address
-        self._row = row
-
-    def work(self, db: Connection) -> int:
-        return outbox.pass_rows(db, self._address, self._row)
-
-
+@dataclass(slots=True)
 class Trim(Job[int]):
     """Deletes rows of streams that are too old or too many, or whose subscription has ended.
 
@@ -215,16 +206,15 @@ class Trim(Job[int]):
     step was not enough.
     """
 
-    def __init__(self, oldest: int, left: int, most: int, lives: Callable[[str], bool]) -> None:
-        self._oldest = oldest
-        self._left = left
-        self._most = most
-        self._lives = lives
-        self.more = False
+    oldest: int
+    left: int
+    most: int
+    lives: Callable[[str], bool]
+    more: bool = field(default=False, init=False)
 
     def work(self, db: Connection) -> int:
         going: dict[str, list[tuple[int, int | None]]] = {}
-        old = outbox.old_stream_rows(db, self._oldest, TRIM_ROWS)
+        old = outbox.old_stream_rows(db, self.oldest, TRIM_ROWS)
         for address, id, batch in old:
             going.setdefault(address, []).append((id, batch))
         events = self._drop(db, going)
@@ -242,18 +232,18 @@ class Trim(Job[int]):
         return events
 
     def _living(self, address: str) -> bool:
-        return self._lives(addresses.streaming(address) or "")
+        return self.lives(addresses.streaming(address) or "")
 
     def _ended(self, db: Connection, address: str, most: int) -> list[tuple[int, int | None]]:
-        return [] if self._living(address) else outbox.rows_before(db, address, self._left, most)
+        return [] if self._living(address) else outbox.rows_before(db, address, self.left, most)
 
     def _surplus(self, db: Connection, address: str, kept: int, most: int) -> list[tuple[int, int | None]]:
         """Returns the oldest rows beyond a stream's maximum of events; its newest row always stays."""
-        if kept <= self._most:
+        if kept <= self.most:
             return []
         going: list[tuple[int, int | None]] = []
         for id, batch, count in outbox.oldest_rows(db, address, most + 1)[:-1]:
-            if kept <= self._most:
+            if kept <= self.most:
                 break
             kept -= count
             going.append((id, batch))

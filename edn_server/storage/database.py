@@ -29,6 +29,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 
 from edn.runtime import disk as storage
@@ -141,16 +142,16 @@ def shrink_memory(db: Connection) -> None:
     db.execute("PRAGMA shrink_memory").fetchall()
 
 
+@dataclass(slots=True)
 class Reclaim(Job[bool]):
     """Returns free pages beyond a slack to the disk, one bounded step; its result: whether more are left."""
 
     bare = True
 
-    def __init__(self, slack: int) -> None:
-        self._slack = slack
+    slack: int
 
     def work(self, db: sqlite3.Connection) -> bool:
-        return storage.reclaim(db, self._slack)
+        return storage.reclaim(db, self.slack)
 
 
 @owned("any")

@@ -82,11 +82,11 @@ def find(db: Connection, id: int) -> tuple[Letter, bytes] | None:
     return None if row is None else (Letter(*row[:-1]), row[-1])
 
 
-def count(db: Connection, subscription: str, most: int = 1000) -> int:
-    """Counts the letters that name a subscription, up to `most`."""
+def count(db: Connection, subscription: str) -> int:
+    """Counts the letters that name a subscription, up to 1,000."""
     row = db.execute(
-        "SELECT count(*) FROM (SELECT 1 FROM dead_names WHERE name = ? LIMIT ?)",
-        (name_of(db, subscription), most),
+        "SELECT count(*) FROM (SELECT 1 FROM dead_names WHERE name = ? LIMIT 1000)",
+        (name_of(db, subscription),),
     ).fetchone()
     return int(row[0])
 

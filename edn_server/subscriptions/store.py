@@ -16,6 +16,7 @@ because a waiting request dies with the process.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -64,41 +65,39 @@ def bind_filters(request: protocol.Store) -> list[Rects]:
     return rects
 
 
+@dataclass(slots=True)
 class StoreVersions(Job[protocol.Stored]):
     """Stores the versions of one request, all or none."""
 
-    def __init__(
-        self, registry: SubscriptionRegistry, epoch: int, request: protocol.Store, rects: Sequence[Rects]
-    ) -> None:
-        """`rects`: the bound filters of the items."""
-        self._registry = registry
-        self._epoch = epoch
-        self._request = request
-        self._rects = rects
-        self._allocated: list[int] = []
-        self._new: list[StoredVersion] = []
-        #: (number, expiry) adopted from an earlier incarnation, and numbers replaced
-        self._adopted: list[tuple[int, int]] = []
-        self._replaced: list[int] = []
-        #: numbers of subscriptions that migrate from another server
-        self._arriving: list[int] = []
+    registry: SubscriptionRegistry
+    epoch: int
+    request: protocol.Store = field(repr=False)  # it has signing keys
+    #: bound filters of the items
+    rects: Sequence[Rects]
+    _allocated: list[int] = field(default_factory=list, init=False)
+    _new: list[StoredVersion] = field(default_factory=list, init=False)
+    #: (number, expiry) adopted from an earlier incarnation, and numbers replaced
+    _adopted: list[tuple[int, int]] = field(default_factory=list, init=False)
+    _replaced: list[int] = field(default_factory=list, init=False)
+    #: numbers of subscriptions that migrate from another server
+    _arriving: list[int] = field(default_factory=list, init=False)
 
     def work(self, db: Connection) -> protocol.Stored:
-        request = self._request
+        request = self.request
         self._check_incarnation(db)
         self._check_discarded()
         self._store_topic(db)
         versions.store_rings(db, request.rings)
-        for item, rects in zip(request.items, self._rects, strict=True):
+        for item, rects in zip(request.items, self.rects, strict=True):
             text = msgspec.json.encode(item.filter).decode()
             if not self._known(db, item, text):
                 self._store(db, item, text, rects)
         if self._new or self._adopted:
             versions.count_store(db)
-        return protocol.Stored(epoch=self._epoch, seq=versions.stores(db))
+        return protocol.Stored(epoch=self.epoch, seq=versions.stores(db))
 
     def done(self, result: protocol.Stored) -> None:
-        registry, request = self._registry, self._request
+        registry, request = self.registry, self.request
         registry.seq = max(registry.seq, result.seq)
         newest(registry.rings, request.rings)
         log = registry.log(request.log)
@@ -119,13 +118,13 @@ class StoreVersions(Job[protocol.Stored]):
 
     def undo(self) -> None:
         for number in self._allocated:
-            self._registry.free_number(number)
+            self.registry.free_number(number)
         self._allocated.clear()
 
     # -- inside the transaction -------------------------------------------------------------------------
 
     def _check_incarnation(self, db: Connection) -> None:
-        request = self._request
+        request = self.request
         newest = logs.incarnation(db, request.log)
         if newest is not None and request.incarnation < newest:
             raise Conflict(
@@ -135,15 +134,15 @@ class StoreVersions(Job[protocol.Stored]):
         logs.raise_incarnation(db, request.log, request.incarnation)
 
     def _check_discarded(self) -> None:
-        for item in self._request.items:
-            if (self._request.log, item.id, item.version) in self._registry.discarded:
+        for item in self.request.items:
+            if (self.request.log, item.id, item.version) in self.registry.discarded:
                 raise Conflict(
                     f"version {item.version} of subscription {item.id} ended before it was stored: the store "
                     "request took too long"
                 )
 
     def _store_topic(self, db: Connection) -> None:
-        topic = self._request.topic
+        topic = self.request.topic
         known = versions.columns_of(db, topic.uid)
         shared = min(len(known or ()), len(topic.columns))
         if known is not None and known[:shared] != topic.columns[:shared]:
@@ -156,7 +155,7 @@ class StoreVersions(Job[protocol.Stored]):
 
     def _known(self, db: Connection, item: protocol.StoreItem, text: str) -> bool:
         """Returns whether the version is stored already; ends a leftover that it replaces."""
-        request = self._request
+        request = self.request
         known = versions.find(db, item.id, item.version)
         if known is None:
             return False
@@ -181,8 +180,8 @@ class StoreVersions(Job[protocol.Stored]):
         )
 
     def _store(self, db: Connection, item: protocol.StoreItem, text: str, rects: Rects) -> None:
-        request = self._request
-        number = self._registry.allocate_number()
+        request = self.request
+        number = self.registry.allocate_number()
         self._allocated.append(number)
         stored = StoredVersion(
             number=number,
@@ -204,7 +203,7 @@ class StoreVersions(Job[protocol.Stored]):
     def _await(self, db: Connection, item: protocol.StoreItem, number: int) -> None:
         """Holds back the matches of a migrating subscription until its old server has delivered its rows."""
         if item.arriving:
-            replays.begin(db, [number], Source("server", self._request.log))
+            replays.begin(db, [number], Source("server", self.request.log))
             self._arriving.append(number)
 
 

@@ -246,7 +246,7 @@ class Server:
 
     def disk(self) -> str:
         """A digest of all that is stored."""
-        with contextlib.closing(self.services._store._folder.connect(read_only=True)) as db:
+        with contextlib.closing(self.services._store.connect(read_only=True)) as db:
             return hashlib.sha256("\n".join(db.iterdump()).encode()).hexdigest()
 
     def memory(self) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def test_a_node_has_the_limits_of_its_settings_and_forgets_topics_by_itself(
 
     async def scenario(client: httpx.AsyncClient, services: Services) -> None:
         assert services.registry.limits == UsageLimits(paused=1, stream=2, dead=3)
-        await services.intake.store(protocol.Store(LOG, 1, topic(), [item("s")]))
+        await services.intake.store_versions(protocol.Store(LOG, 1, topic(), [item("s")]))
         await services.intake.apply(protocol.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
         assert list(services.registry.topics) == [1]
         await services.intake.apply(protocol.Frame(LOG, 1, 1, 2, [control(2, "deactivate", ids=["s"])], []))
@@ -166,7 +166,9 @@ def test_a_node_has_the_limits_of_its_settings_and_forgets_topics_by_itself(
 
 def test_shrinkable_counts_from_the_last_snapshot(tmp_path: Path) -> None:
     async def scenario(client: httpx.AsyncClient, services: Services) -> None:
-        await services.intake.store(protocol.Store(LOG, 1, topic(), [item("s"), item("t", {"price": 1})]))
+        await services.intake.store_versions(
+            protocol.Store(LOG, 1, topic(), [item("s"), item("t", {"price": 1})])
+        )
         end = control(1, "deactivate", ids=["s"])
         assert (await services.intake.apply(protocol.Frame(LOG, 1, 0, 1, [end], []))).ack.shrinkable == 1
         assert (await services.intake.apply(protocol.Frame(LOG, 1, 1, 2, [], []))).ack.shrinkable == 1
@@ -293,7 +295,7 @@ def test_a_refused_registration_is_not_tried_again(monkeypatch: pytest.MonkeyPat
 
 def test_a_log_that_the_dispatcher_has_left_keeps_nothing_alive(tmp_path: Path) -> None:
     async def scenario(_: httpx.AsyncClient, services: Services) -> None:
-        await services.intake.store(protocol.Store(LOG, 1, topic(), [item("s"), item("never")]))
+        await services.intake.store_versions(protocol.Store(LOG, 1, topic(), [item("s"), item("never")]))
         await services.intake.apply(protocol.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
         await services.intake.follow("http://127.0.0.1:1", protocol.Registered("log-b", 1, 1.0))
         await services.intake.apply(protocol.Frame("log-b", 1, 4, 5, [control(5, "join", incarnation=1)], []))
