@@ -1,14 +1,15 @@
-"""The HTTP door of a server: msgpack routes for the dispatcher, JSON for subscribers, health and figures.
+"""The HTTP app of a server: msgpack routes for the dispatcher, JSON for subscribers, health and metrics.
 
-What the dispatcher calls often is plain ASGI with msgspec (`api.messages`). Every route stands in the OpenAPI
-document at /docs, those too. Whatever fails is answered as problem+json.
+Frequent routes of the dispatcher are plain ASGI with msgspec (`api.messages`). The OpenAPI document at /docs
+has all routes. Errors are answered as problem+json.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Header, Request
 from starlette.background import BackgroundTask
@@ -17,10 +18,9 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from edn import __version__, protocol
 from edn.errors import Unavailable
 from edn.http.asgi import BodyLimit, install
-from edn.runtime.metrics import Values
 from edn_server.api import delivery, messages, metrics, proxy
 from edn_server.api.figures import Figures, Health
-from edn_server.api.messages import PROBLEM_BODY, UNAUTHORIZED, Answerers
+from edn_server.api.messages import PROBLEM_BODY, UNAUTHORIZED
 from edn_server.observe.metrics import read
 from edn_server.services import Services
 
@@ -32,7 +32,7 @@ _LINES_BODY = {"content": {protocol.LINES: {"schema": {"type": "string"}}}}
 
 
 def create_app(services: Services, url: str) -> FastAPI:
-    """Create the app of a server that is reached at this URL; its lifespan starts and stops the services."""
+    """Creates the app of the server at this URL; its lifespan starts and stops the services."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -45,7 +45,7 @@ def create_app(services: Services, url: str) -> FastAPI:
     app = FastAPI(
         title="edn server",
         version=__version__,
-        description="Hosts subscriptions, matches the dispatcher's stream exactly and notifies.",
+        description="Hosts subscriptions, matches events exactly and delivers notifications.",
         lifespan=lifespan,
         redoc_url=None,
     )
@@ -54,15 +54,21 @@ def create_app(services: Services, url: str) -> FastAPI:
     async def network_only(request: Request, authorization: Annotated[str | None, Header()] = None) -> None:
         services.refusals.check(request.scope)
 
-    @app.get("/livez", tags=["health"], summary="The process runs")
+    internal: dict[str, Any] = {
+        "tags": ["internal"],
+        "dependencies": [Depends(network_only)],
+        "responses": UNAUTHORIZED,
+    }
+
+    @app.get("/livez", tags=["health"], summary="Check that the process runs")
     async def livez() -> Health:
         return Health(status="alive")
 
     @app.get(
         "/readyz",
         tags=["health"],
-        summary="Registered, and every log's join record is read",
-        responses={503: {"description": "not ready; the detail says why", **PROBLEM_BODY}},
+        summary="Check that the server is registered and has applied every log's join record",
+        responses={503: {"description": "not ready; the detail names the reason", **PROBLEM_BODY}},
     )
     async def readyz() -> Health:
         reason = services.status.not_ready()
@@ -70,85 +76,52 @@ def create_app(services: Services, url: str) -> FastAPI:
             raise Unavailable(f"not ready: {reason}", retry_after=1)
         return Health(status="ready")
 
-    @app.get(
-        "/internal/stats",
-        tags=["internal"],
-        summary="Figures",
-        dependencies=[Depends(network_only)],
-        responses=UNAUTHORIZED,
-    )
+    @app.get("/internal/stats", summary="Read the figures of the server", **internal)
     async def stats() -> Figures:
         return Figures(**await services.status.stats())
 
-    @app.post(
-        "/internal/clock/confirm",
-        tags=["internal"],
-        summary="Trust the wall clock now",
-        dependencies=[Depends(network_only)],
-        responses=UNAUTHORIZED,
-    )
+    @app.post("/internal/clock/confirm", summary="Trust the wall clock from now on", **internal)
     async def confirm_clock() -> Health:
         await services.confirm_clock()
         return Health(status="confirmed")
 
     app.include_router(delivery.router(services.delivery_status, network_only))
 
+    backed_up = {**UNAUTHORIZED, "200": {"description": "an SQLite database", "content": _DATABASE}}
+
     @app.get(
         "/internal/backup",
-        tags=["internal"],
-        summary="The data of this server, as of one moment: an SQLite database",
+        summary="Download a consistent copy of the database",
         response_class=Response,
-        dependencies=[Depends(network_only)],
-        responses={**UNAUTHORIZED, "200": {"description": "an SQLite database", "content": _DATABASE}},
+        **internal | {"responses": backed_up},
     )
     async def backup() -> FileResponse:
         target = await services.backup()
         return FileResponse(target, media_type=_SQLITE, background=BackgroundTask(target.unlink))
 
-    def read_metrics() -> dict[str, Values]:
-        return read(
-            services.settings,
-            services.view,
-            services.notifier,
-            is_ready=services.status.not_ready() is None,
-            is_short=services.disk.shortage is not None,
-        )
+    settings = services.settings
+    read_metrics = partial(read, settings, services.view, services.notifier, services.status)
+    app.include_router(metrics.routes(read_metrics, services.timings, services.proxy, settings.secret))
 
-    secret = services.settings.secret
-    app.include_router(metrics.routes(read_metrics, services.timings, services.proxy, secret))
+    streamed = {
+        200: {"description": "lines of JSON (`edn_server.sinks.sse`)", **_LINES_BODY},
+        404: {"description": "the subscription is not on this server", **PROBLEM_BODY},
+        422: {"description": "Last-Event-ID is not an id of this stream", **PROBLEM_BODY},
+        503: {"description": "not started yet", **PROBLEM_BODY},
+        **UNAUTHORIZED,
+    }
 
     @app.get(
         "/internal/subscriptions/{id}/events",
-        tags=["internal"],
-        summary="What a subscription without a sink is told, line by line",
-        dependencies=[Depends(network_only)],
+        summary="Follow the stream of a subscription",
         response_class=StreamingResponse,
-        responses={
-            200: {"description": "lines of JSON (`edn_server.sinks.sse`)", **_LINES_BODY},
-            404: {"description": "it is not here", **PROBLEM_BODY},
-            422: {"description": "Last-Event-ID is none of this stream", **PROBLEM_BODY},
-            503: {"description": "not started yet", **PROBLEM_BODY},
-            **UNAUTHORIZED,
-        },
+        **internal | {"responses": streamed},
     )
     async def events(id: str, last_event_id: Annotated[str | None, Header()] = None) -> StreamingResponse:
         lines = await services.streams.follow(id, last_event_id)
         return StreamingResponse(lines, media_type=protocol.LINES)
 
     app.include_router(proxy.routes(services.proxy))
-    limits = {proxy.PATH: proxy.BODY_LIMIT}
-    app.add_middleware(BodyLimit, limit=BODY_BYTES, paths=limits)
-    messages.mount(app, services.refusals, answerers(services))
+    app.add_middleware(BodyLimit, limit=BODY_BYTES, paths={proxy.PATH: proxy.BODY_LIMIT})
+    messages.mount(app, services)
     return app
-
-
-def answerers(services: Services) -> Answerers:
-    """Return the parts that answer the dispatcher's messages."""
-    return Answerers(
-        services.intake,
-        services.handover,
-        services.status,
-        services.traces,
-        services.consents,
-        services.view,
-    )

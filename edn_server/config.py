@@ -1,4 +1,4 @@
-"""Declares the server's settings."""
+"""The settings of a server."""
 
 from __future__ import annotations
 
@@ -74,87 +74,78 @@ AtLeastOne = Annotated[int, integer(1)]
 
 class Settings(ServiceSettings):
     program: ClassVar[str] = "edn_server"
-    description: ClassVar[str] = "Host subscriptions, match the dispatcher's stream and notify."
+    description: ClassVar[str] = "Host subscriptions, match events and deliver notifications."
     section: ClassVar[str] = "server"
     prefixes: ClassVar[tuple[str, ...]] = ("EDN_SERVER_", "EDN_")
 
-    #: with `smtp_user`, for the relay
+    #: password of `smtp_user`
     smtp_password: str = Field("", exclude=True, repr=False)
 
     id: Annotated[str, _matching("1 to 64 of A-Z a-z 0-9 _ . -", r"[A-Za-z0-9_.-]{1,64}")] = setting(
-        ..., "this server's name in the network, the same after restarts"
+        ..., "id of this server in the network; must stay the same"
     )
-    #: addresses of all dispatchers
     dispatcher: Annotated[Urls, Repeatable("dispatcher")] = setting(
         ...,
-        "address of the dispatcher; repeat it for each of several (in the environment: separated by commas)",
+        "URL of a dispatcher; repeatable (in the environment: separated by commas)",
     )
-    port: Port = setting(0, "port to listen at; 0 takes a free one")
+    port: Port = setting(0, "port to listen on; 0 selects a free one")
     advertise: Annotated[str | None, Rule(expected=URL, parse=parse_url, metavar="URL", optional=True)] = (
-        setting(None, "address that the dispatcher calls, if not host and port")
+        setting(None, "URL that the dispatcher calls, if not host and port")
     )
     location: Annotated[
         tuple[float, ...],
         Rule(expected="up to 8 numbers such as 48.1,11.6", parse=_parse_location, metavar="X,Y"),
-    ] = setting((), "location, in the coordinates that subscribers give")
+    ] = setting((), "location, in the coordinates that subscribers use")
     distance: Positive = setting(
         1.0, "network distance from the dispatcher, for the placement policy `traffic`"
     )
-    exchange_seconds: Positive = setting(
-        5.0, "seconds between two requests for the subscriptions of the other servers"
-    )
-    nice: Annotated[int, integer(0, 19)] = setting(
-        0, "0 to 19: how far it yields the processor to other processes, above all a dispatcher"
-    )
-    concurrent_posts: AtLeastOne = setting(
-        512, "attempts at the same time; one tenant makes at most half of them"
-    )
+    exchange_seconds: Positive = setting(5.0, "seconds between two reads of the other servers' summaries")
+    nice: Annotated[int, integer(0, 19)] = setting(0, "process niceness, 0 to 19")
+    concurrent_posts: AtLeastOne = setting(512, "concurrent attempts; a tenant gets at most half of them")
     nameservers: Annotated[
         tuple[str, ...], items("IP addresses, with :port or without", _parse_nameserver, "ADDRESSES")
     ] = setting((), "name servers for sinks, address or address:port, separated by commas")
-    attempt_seconds: Annotated[float, number(0.001)] = setting(15.0, "seconds that one attempt may take")
-    batch_events: AtLeastOne = setting(_BATCHING.events, "events in one notification")
-    batch_bytes: AtLeastOne = setting(_BATCHING.bytes, "bytes of one notification, about")
-    batch_delay: Seconds = setting(_BATCHING.delay, "seconds that an event waits for others to its address")
+    attempt_seconds: Annotated[float, number(0.001)] = setting(15.0, "timeout of an attempt in seconds")
+    batch_events: AtLeastOne = setting(_BATCHING.events, "maximum of events per POST")
+    batch_bytes: AtLeastOne = setting(_BATCHING.bytes, "approximate maximum of bytes per POST")
+    batch_delay: Seconds = setting(_BATCHING.delay, "seconds to wait for further notifications")
     retry_steps: Annotated[
         tuple[float, ...],
         Rule(expected="numbers above 0, separated by commas", parse=_parse_steps, metavar="X,X"),
-    ] = setting(_RETRIES.steps, "seconds between attempts; the last one repeats")
+    ] = setting(_RETRIES.steps, "seconds between attempts; the last step repeats")
     give_up_seconds: Seconds = setting(
-        _RETRIES.give_up_seconds, "an older notification becomes a dead letter"
+        _RETRIES.give_up_seconds, "age in seconds at which a failing notification becomes a dead letter"
     )
     refused_attempts: AtLeastOne = setting(
-        _RETRIES.refused_attempts, "attempts of a notification that is answered with 4xx"
+        _RETRIES.refused_attempts, "maximum of attempts if the sink answers 4xx"
     )
     warn_seconds: Seconds = setting(
-        _BREAKING.warn_seconds, "an address that fails for so long gets a warning"
+        _BREAKING.warn_seconds, "seconds of failure after which an address gets a warning"
     )
     disable_seconds: Annotated[float, number(0.001)] = setting(
-        _BREAKING.disable_seconds, "an address that fails for so long is disabled"
+        _BREAKING.disable_seconds, "seconds of failure after which an address is disabled"
     )
-    attempts_kept: Seconds = setting(7 * 86_400.0, "seconds that attempts are stored")
-    dead_letters_kept: Seconds = setting(30 * 86_400.0, "seconds that dead letters are stored")
+    attempts_kept: Seconds = setting(7 * 86_400.0, "seconds for which attempts are stored")
+    dead_letters_kept: Seconds = setting(30 * 86_400.0, "seconds for which dead letters are stored")
     paused_bytes: Count = setting(
-        _USAGE.paused, "bytes buffered for a tenant's paused subscriptions; 0 is no limit"
+        _USAGE.paused, "bytes per tenant buffered for paused subscriptions; 0 is no limit"
     )
-    stream_bytes: Count = setting(_USAGE.stream, "unread bytes in a tenant's streams; 0 is no limit")
-    dead_letter_bytes: Count = setting(_USAGE.dead, "bytes of a tenant's dead letters; 0 is no limit")
-    disk_floor: Count = setting(
-        32 << 20, "accept no events while the disk has fewer free bytes; notifications are still delivered"
-    )
+    stream_bytes: Count = setting(_USAGE.stream, "unread bytes per tenant in streams; 0 is no limit")
+    dead_letter_bytes: Count = setting(_USAGE.dead, "bytes per tenant of dead letters; 0 is no limit")
+    disk_floor: Count = setting(32 << 20, "free bytes below which events are refused; delivery continues")
     webhook_origin: Annotated[str, _matching("a name such as edn.example.org", r"[A-Za-z0-9._:-]{1,253}")] = (
-        setting("edn", "name by which sinks of CloudEvents know this network")
+        setting("edn", "name of this network for sinks that must consent")
     )
-    webhook_rate: AtLeastOne = setting(6000, "POSTs per minute that sinks are asked to consent to")
+    webhook_rate: AtLeastOne = setting(6000, "POSTs per minute that sinks are asked for")
     webhook_callback: Annotated[str, Rule(expected=URL, parse=_parse_callback, metavar="URL")] = setting(
-        "", "address of the dispatcher that sinks can call to consent later, such as https://edn.example.org"
+        "", "URL of the dispatcher where sinks can consent later, such as https://edn.example.org"
     )
-    smtp_host: str = setting("", "relay for mailto: sinks")
-    smtp_port: Port = setting(25, "port of the relay")
-    smtp_from: str = setting("edn@localhost", "sender of mail")
-    smtp_user: str = setting("", "user at the relay")
-    smtp_password_file: File = setting(None, "file with that user's password")
-    smtp_starttls: Switch = setting(False, "use TLS with the relay")
+    smtp_host: str = setting("", "mail relay for mailto: sinks")
+    smtp_port: Port = setting(25, "port of the mail relay")
+    smtp_from: str = setting("edn@localhost", "sender address of mail")
+    smtp_user: str = setting("", "user at the mail relay")
+    smtp_password_file: File = setting(None, "file with the password of --smtp-user")
+    smtp_starttls: Switch = setting(False, "use STARTTLS with the mail relay")
 
     @cached_property
     def batching(self) -> Batching:

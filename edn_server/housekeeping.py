@@ -1,14 +1,16 @@
-"""Housekeeping: writes down what is counted, and deletes what nothing needs, now and then."""
+"""Writes counters and deletes unused data, periodically."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import structlog
 
 from edn.errors import Unavailable
+from edn.http.control_client import CallFailed
 from edn.runtime import clock, memory
 from edn.runtime.ownership import owned
 from edn_server.config import Settings
@@ -16,36 +18,33 @@ from edn_server.delivery import attempts
 from edn_server.delivery.dead_letters import Purge
 from edn_server.delivery.notifier import Notifier
 from edn_server.dispatchers.client import Dispatchers
-from edn_server.dispatchers.failed_sinks import end_failed
 from edn_server.ingest import dedup
 from edn_server.outbox import cleanup
 from edn_server.sinks.consent import FORGET_SECONDS, Consents
 from edn_server.sinks.sse import TRIM_SECONDS, Streams
+from edn_server.storage import addresses, delivered_ids
 from edn_server.storage.database import SqliteStore, shrink_memory
 from edn_server.storage.dead_letters import STEP
 from edn_server.storage.interface import StoreError
 from edn_server.storage.writer import Call
-from edn_server.subscriptions import counters
 from edn_server.subscriptions.registry import SubscriptionRegistry
 from edn_server.subscriptions.view import RegistryView
 
 logger = structlog.get_logger()
 
-#: batches that are so far behind the newest are trimmed to the payloads that waiting rows name
+#: distance behind the newest batch from which batches are trimmed to the payloads of waiting rows
 OLD_BATCHES = 256
-#: seconds between two collections
+#: seconds between two rounds
 COLLECT_SECONDS = 5.0
-#: seconds between two looks for dead letters that nobody wants
+#: seconds between two purges of dead letters
 PURGE_SECONDS = 60.0
-#: transactions of one such look; the others come with the next collection
+#: transactions per purge; the rest follows in the next round
 PURGE_STEPS = 20
 
 
 @owned("loop")
 @dataclass(slots=True)
 class Housekeeping:
-    """Lives on the event loop; `run` for as long as the server lives."""
-
     settings: Settings
     store: SqliteStore
     registry: SubscriptionRegistry
@@ -60,7 +59,7 @@ class Housekeeping:
     trimmed: int
 
     async def run(self) -> None:
-        """Collect every `COLLECT_SECONDS`; each kind of cleaning has a period of its own."""
+        """Runs a round every `COLLECT_SECONDS`; some tasks have longer periods."""
         purged = streams = consents = 0.0
         loop = asyncio.get_running_loop()
         while True:
@@ -68,7 +67,7 @@ class Housekeeping:
             try:
                 await self.write_counters()
                 await self.notifier.drop_ended()
-                await end_failed(self.view, self.notifier.disabled, self.dispatchers)
+                await self._end_failed()
                 if loop.time() - purged > PURGE_SECONDS and await self._purge_letters():
                     purged = loop.time()
                 if loop.time() - consents > FORGET_SECONDS:
@@ -80,18 +79,18 @@ class Housekeeping:
                 await self._collect_versions()
                 await self._trim_batches()
             except (StoreError, Unavailable) as error:
-                logger.error("collection failed", exc_info=error)
+                logger.error("housekeeping_failed", exc_info=error)
 
     async def write_counters(self) -> None:
-        """Write the attempts and counters that are only in memory."""
+        """Writes attempts and counters from memory."""
         taken = self.notifier.attempts.take()
         if taken:
             oldest = attempts.oldest(self.settings.attempts_kept)
             await self.store.committed(attempts.Write(taken, oldest))
-        await self.store.committed(counters.Write(self.view.counters))
+        await self.store.committed(Call(self.view.counters.save))
 
     async def _purge_letters(self) -> bool:
-        """Delete dead letters that nobody wants; returns whether all of them are gone."""
+        """Deletes expired dead letters; returns whether none is left."""
         oldest = int((clock.steady() - self.settings.dead_letters_kept) * 1e6)
         purge = Purge(oldest, self._has_ended)
         done = False
@@ -102,8 +101,27 @@ class Housekeeping:
         await self.store.committed(cleanup.ForgetDrops(self._has_ended))
         return done
 
+    async def _end_failed(self) -> None:
+        """Requests the end of SOAP subscriptions at disabled addresses, as WS-Eventing demands.
+
+        Every round repeats the request until the log ends the subscription.
+        """
+        for address in self.notifier.disabled:
+            if not addresses.url_of(address).startswith("soap:"):
+                continue
+            for subscription in self.view.subscriptions_at(address):
+                path = f"/internal/subscriptions/{quote(subscription, safe='')}/failed"
+                try:
+                    answer = await self.dispatchers.request("POST", path)
+                except CallFailed as error:
+                    logger.warning("end_request_failed", reason=str(error))
+                    return
+                if answer.status_code not in (204, 404):
+                    logger.warning("end_request_refused", status=answer.status_code)
+                    return
+
     def _has_ended(self, subscription: str) -> bool:
-        return not self.view.parts(subscription)
+        return not self.view.members_of(subscription)
 
     async def _forget_consents(self) -> None:
         if self.consents.any:
@@ -116,13 +134,14 @@ class Housekeeping:
         if not self.registry.idle:
             return
         if await self.store.committed(cleanup.ForgetTopics(self.registry)):
-            # Pages that SQLite caches of their rows go first.
+            # SQLite's page cache must shrink before memory can be released.
             await self.store.committed(Call(shrink_memory))
             await asyncio.to_thread(memory.release)
 
     async def _trim_batches(self) -> None:
         oldest = int(clock.now() * 1e6) - dedup.KEPT
-        while self.registry.several and await self.store.committed(dedup.Forget(oldest)) == dedup.STEP:
+        forget = Call(lambda db: delivered_ids.forget(db, oldest, dedup.STEP))
+        while self.registry.multi_dispatcher and await self.store.committed(forget) == dedup.STEP:
             pass
         while self.trimmed < self.newest_batch() - OLD_BATCHES:
             self.trimmed += 1

@@ -1,32 +1,32 @@
-"""The policies of delivery that an operator can set: batching, retries, circuit breaker, limits.
+"""Delivery policies that an operator can set: batching, retries, circuit breaker, limits.
 
-Data only, so that `config` needs none of the modules that act on them.
+Data only, so that `config` does not import the modules that apply them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: seconds between attempts; the last one is repeated
+#: seconds between attempts; the last step repeats
 STEPS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
-    """Limits of one POST, and how long a row may wait for company."""
+    """Limits of one POST, and how long a row waits for further rows."""
 
     events: int = 500
     bytes: int = 1 << 20
-    #: seconds; 0 sends waiting rows at once, and rows that come meanwhile with the next POST
+    #: seconds; 0 sends waiting rows at once, and later rows with the next POST
     delay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """When a failed attempt is made again (`delivery.retry`)."""
+    """When a failed attempt is retried (`delivery.retry`)."""
 
     steps: tuple[float, ...] = STEPS
-    #: an older row is not tried again
+    #: age from which a row is not retried
     give_up_seconds: float = 72 * 3600.0
     refused_attempts: int = 12
     longest_asked: float = 3600.0
@@ -34,7 +34,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerLimits:
-    """After how long a failing address is warned of, and disabled (`delivery.circuit_breaker`)."""
+    """After how long a failing address gets a warning and is disabled (`delivery.circuit_breaker`)."""
 
     warn_seconds: float = 36 * 3600.0
     disable_seconds: float = 5 * 86_400.0
@@ -42,12 +42,12 @@ class BreakerLimits:
 
 @dataclass(frozen=True, slots=True)
 class UsageLimits:
-    """Bytes that each tenant may occupy on this server, by kind; 0 is no limit."""
+    """Bytes that each tenant may occupy on this server, per kind; 0 is no limit."""
 
     paused: int = 256 << 20
     stream: int = 256 << 20
     dead: int = 256 << 20
 
     def of(self, kind: str) -> int:
-        """Return the limit of a kind of `storage.usage`; 0 for one without."""
+        """Returns the limit of a kind of `storage.usage`; 0 for a kind without limit."""
         return int(getattr(self, kind, 0))

@@ -28,7 +28,7 @@ from edn_server.dispatchers.registration import Refused, Registration
 from edn_server.handover.exchange import Handover
 from edn_server.housekeeping import Housekeeping
 from edn_server.ingest.apply_frame import Applied
-from edn_server.ingest.control_records import Leave
+from edn_server.ingest.control_records import RetireLogs
 from edn_server.ingest.intake import Intake
 from edn_server.ingest.undecided import Decider
 from edn_server.observe.delivery_status import DeliveryStatus
@@ -37,7 +37,7 @@ from edn_server.observe.server_status import ServerStatus
 from edn_server.sinks import consent
 from edn_server.sinks.base import Sinks
 from edn_server.sinks.cloudevents import CloudEventsSink
-from edn_server.sinks.consent import AskedSink, Consents
+from edn_server.sinks.consent import ConsentingSink, Consents
 from edn_server.sinks.http import HttpSink
 from edn_server.sinks.mail import MailSink
 from edn_server.sinks.resolver import Resolver
@@ -73,11 +73,10 @@ class Services:
         self._registrations: list[Registration] = []
 
         self._store = store = SqliteStore(settings.data, floor=settings.disk_floor)
-        identity = store.open()
-        self._key, self._epoch = identity.key, identity.epoch
+        self._key, self._epoch = store.identity.key, store.identity.epoch
         clock.resume(store.load(saved_clock), settings.clock)
         self.registry = store.load(load)
-        self.registry.several = len(settings.dispatcher) > 1
+        self.registry.multi_dispatcher = len(settings.dispatcher) > 1
         self.registry.limits = settings.limits
         self.view = RegistryView(self.registry)
         batch = store.load(outbox.newest_batch) + 1
@@ -113,7 +112,7 @@ class Services:
             key=self._key,
             settings=settings,
             timings=self.timings,
-            on_attempt=self.traces.sent,
+            on_attempt=self.traces.add_post,
         )
         self.notifier.counters.backlog = backlog
         self.streams = Streams(self.view, self.notifier, self._later)
@@ -182,7 +181,7 @@ class Services:
                 "mailto": MailSink,
                 "soap": lambda settings: SoapSink(settings, resolver),
                 "cloudevents": lambda settings: CloudEventsSink(settings, consents, resolver),
-                "consent": lambda settings: AskedSink(consents, http(settings)),
+                "consent": lambda settings: ConsentingSink(consents, http(settings)),
             },
         )
 
@@ -191,7 +190,7 @@ class Services:
     async def start(self, url: str) -> None:
         """Deliver waiting rows, and register under this URL."""
         self._loop = asyncio.get_running_loop()
-        await self._store.committed(Leave(self.registry, list(self.settings.dispatcher)))
+        await self._store.committed(RetireLogs(self.registry, list(self.settings.dispatcher)))
         await self.notifier.start(again=self._epoch > 1)
         self._registrations = [
             Registration(
@@ -287,7 +286,7 @@ class Services:
         """Pass committed rows and payloads to delivery; called in the writer's thread."""
         if applied.matches is not None and len(applied.matches.offsets):
             now = int(clock.estimate() * 1e6)
-            self.traces.came(applied.log, applied.batch, now, applied.matches)
+            self.traces.add_frame(applied.log, applied.batch, now, applied.matches)
         if self._loop is None or not (
             applied.rows or applied.addresses or applied.entries or applied.drops.total
         ):

@@ -1,4 +1,4 @@
-"""The HTTP routes of a server: msgpack for dispatchers, JSON for subscribers and operators.
+"""HTTP routes of a server: msgpack for dispatchers, JSON for subscribers and operators.
 
-May import every package here; nothing but `app` imports it.
+May import every package of the server; only `app` and `services` import it.
 """

@@ -1,4 +1,4 @@
-"""The routes of a server for what can be asked about delivery; the dispatcher is who asks."""
+"""Routes about delivery, for the dispatcher."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from edn_server.observe.delivery_status import DeliveryStatus
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     "400": {"description": "the body cannot be read", **PROBLEM_BODY},
     **UNAUTHORIZED,
-    "404": {"description": "nothing of that name is here", **PROBLEM_BODY},
-    "409": {"description": "there is nobody to send it to", **PROBLEM_BODY},
+    "404": {"description": "it does not exist on this server", **PROBLEM_BODY},
+    "409": {"description": "there is no living recipient", **PROBLEM_BODY},
     "413": {"description": "longer than the limit", **PROBLEM_BODY},
-    "422": {"description": "it cannot be taken; the problem names the place", **PROBLEM_BODY},
-    "503": {"description": "not now", **PROBLEM_BODY},
+    "422": {"description": "the request is invalid; the problem names the place", **PROBLEM_BODY},
+    "503": {"description": "not ready", **PROBLEM_BODY},
 }
 
 Number = Annotated[int, Path(ge=1, lt=1 << 62)]
 
 
 class SinceBody(BaseModel):
-    """Internal: a time in microseconds."""
+    """A time in microseconds."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

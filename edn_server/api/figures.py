@@ -1,4 +1,4 @@
-"""Declares the answers about a server itself: its health and its figures."""
+"""Answers about the server itself: health and figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Health(BaseModel):
 class TopicFigures(BaseModel):
     uid: int
     name: str
-    #: versions of subscriptions hosted
+    #: hosted versions of subscriptions
     versions: int
     rectangles: int
     maximal: int

@@ -1,13 +1,14 @@
-"""The routes that the dispatcher calls often: plain ASGI, a msgpack message in (or none), one out.
+"""Routes that the dispatcher calls often: plain ASGI, a msgpack message in (or none), a msgpack message out.
 
-Each is described once, for the router and for the OpenAPI document at /docs.
+One table describes them for the router and for the OpenAPI document at /docs; the types of the messages are
+those of the handlers' annotations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, get_type_hints
 
 import msgspec
 import structlog
@@ -37,69 +38,88 @@ _MESSAGE_BODY: dict[str, Any] = {
     "content": {protocol.MSGPACK: {"schema": {"type": "string", "format": "binary"}}}
 }
 
-#: a frame beyond the cursor is answered with where the cursor is
+#: a frame after the cursor is answered with the cursor
 _GAP: dict[str, Any] = {
-    "description": "`edn.protocol.FrameAck`: the frame begins beyond the cursor",
+    "description": "`edn.protocol.FrameAck`: the frame starts after the cursor",
     "content": {**_MESSAGE_BODY["content"], **PROBLEM_BODY["content"]},
 }
+_STORE_REFUSALS = {
+    "409": {"description": "an earlier incarnation, or different content", **PROBLEM_BODY},
+    "422": {"description": "a filter does not bind, or a sink does not consent", **PROBLEM_BODY},
+}
+_CONSENT_REFUSALS = {"422": {"description": "the rate is invalid", **PROBLEM_BODY}}
 
-#: status and content of the answer to a message
-Answer = Callable[[Any], Awaitable[tuple[int, msgspec.Struct]]]
+#: answers a message
+Handler = Callable[..., Awaitable[msgspec.Struct]]
+
+
+class _Gap(Exception):
+    """A frame starts after the cursor."""
+
+    def __init__(self, ack: protocol.FrameAck) -> None:
+        self.ack = ack
 
 
 @dataclass(frozen=True, slots=True)
-class _Described:
-    """A route: a POST of what it takes, or a GET if that is nothing."""
+class _Message:
+    """A route: a POST, or a GET if its handler takes no message."""
 
     path: str
     summary: str
-    takes: type[msgspec.Struct] | None
-    gives: type[msgspec.Struct]
-    answer: Answer
-    #: status → what it means here, besides what every route answers
-    more: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    handler: Handler
+    #: status → response, besides those of every route
+    responses: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def request(self) -> type[msgspec.Struct] | None:
+        return next((kind for name, kind in get_type_hints(self.handler).items() if name != "return"), None)
 
     @property
     def method(self) -> str:
-        return "GET" if self.takes is None else "POST"
+        return "GET" if self.request is None else "POST"
 
     def operation(self) -> dict[str, Any]:
-        """As the OpenAPI document has it."""
+        """Describes the route for the OpenAPI document."""
+        request, answer = self.request, get_type_hints(self.handler)["return"]
         described: dict[str, Any] = {
             "tags": ["internal"],
             "summary": self.summary,
             "responses": {
-                "200": {"description": f"`edn.protocol.{self.gives.__name__}`", **_MESSAGE_BODY},
+                "200": {"description": f"`edn.protocol.{answer.__name__}`", **_MESSAGE_BODY},
                 **UNAUTHORIZED,
-                **self.more,
+                **self.responses,
             },
         }
-        if self.takes is not None:
+        if request is not None:
             described["responses"] |= {
-                "400": {"description": "not the message that this route takes", **PROBLEM_BODY},
+                "400": {"description": "not a message of this route", **PROBLEM_BODY},
                 "413": {"description": "longer than the limit", **PROBLEM_BODY},
-                "503": {"description": "the disk did not take it; try again", **PROBLEM_BODY},
+                "503": {"description": "the disk has no room; try again", **PROBLEM_BODY},
             }
-            message = {"description": f"`edn.protocol.{self.takes.__name__}`", "required": True}
+            message = {"description": f"`edn.protocol.{request.__name__}`", "required": True}
             described["requestBody"] = {**message, **_MESSAGE_BODY}
         return described
 
 
 class _Endpoint:
-    def __init__(self, refusals: Refusals, described: _Described) -> None:
+    def __init__(self, refusals: Refusals, message: _Message) -> None:
         self._refusals = refusals
-        takes = described.takes
-        self._decoder = None if takes is None else protocol.Decoder(takes)
-        self._answer = described.answer
+        request = message.request
+        self._decoder = None if request is None else protocol.Decoder(request)
+        self._handler = message.handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response: Response
         try:
             self._refusals.check(scope)
             body = await read_body(receive)
-            message = None if self._decoder is None else self._decoder.decode(body)
-            status, answer = await self._answer(message)
-            response = Response(protocol.encode(answer), status_code=status, media_type=protocol.MSGPACK)
+            if self._decoder is None:
+                answer = await self._handler()
+            else:
+                answer = await self._handler(self._decoder.decode(body))
+            response = Response(protocol.encode(answer), media_type=protocol.MSGPACK)
+        except _Gap as gap:
+            response = Response(protocol.encode(gap.ack), status_code=409, media_type=protocol.MSGPACK)
         except EdnError as error:
             response = problem_response(error)
         except Exception as error:
@@ -108,10 +128,10 @@ class _Endpoint:
         await response(scope, receive, send)
 
 
-@dataclass(frozen=True, slots=True)
-class Answerers:
-    """The parts of a server that answer messages."""
+class Answerers(Protocol):
+    """The services that answer messages."""
 
+    refusals: Refusals
     intake: Intake
     handover: Handover
     status: ServerStatus
@@ -120,10 +140,12 @@ class Answerers:
     view: RegistryView
 
 
-def mount(app: FastAPI, refusals: Refusals, answerers: Answerers) -> None:
-    """Add the routes to an app, and to the document that describes it."""
-    table = _table(answerers)
-    app.router.routes.extend(Route(one.path, _Endpoint(refusals, one), methods=[one.method]) for one in table)
+def mount(app: FastAPI, services: Answerers) -> None:
+    """Adds the routes to an app and to its OpenAPI document."""
+    table = _table(services)
+    app.router.routes.extend(
+        Route(one.path, _Endpoint(services.refusals, one), methods=[one.method]) for one in table
+    )
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -135,112 +157,45 @@ def mount(app: FastAPI, refusals: Refusals, answerers: Answerers) -> None:
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
 
 
-def _table(answerers: Answerers) -> list[_Described]:
-    """All of them; `edn.protocol` tells their theory of operation."""
-    intake, handover, status = answerers.intake, answerers.handover, answerers.status
+def _table(services: Answerers) -> list[_Message]:
+    """Returns all routes; `edn.protocol` explains how they work together."""
+    intake, handover, status = services.intake, services.handover, services.status
 
-    def ok(work: Callable[[Any], Awaitable[msgspec.Struct]]) -> Answer:
-        async def answer(message: Any) -> tuple[int, msgspec.Struct]:
-            return 200, await work(message)
-
-        return answer
-
-    async def stream(frame: protocol.Frame) -> tuple[int, msgspec.Struct]:
+    async def stream(frame: protocol.Frame) -> protocol.FrameAck:
         applied = await intake.apply(frame)
-        return (409 if applied.gap else 200), applied.ack
+        if applied.gap:
+            raise _Gap(applied.ack)
+        return applied.ack
 
-    async def journey(question: protocol.TraceQuery) -> tuple[int, msgspec.Struct]:
-        return 200, answerers.traces.find(answerers.view, question.log, question.offset)
+    async def journey(question: protocol.TraceQuery) -> protocol.EventTrace:
+        return services.traces.find(services.view, question.log, question.offset)
 
-    async def consented(message: protocol.Consented) -> tuple[int, msgspec.Struct]:
-        known = await answerers.consents.consented(message.token, message.rate)
-        return 200, protocol.Accepted(unknown=not known)
+    async def consented(message: protocol.Consented) -> protocol.Accepted:
+        is_known = await services.consents.consented(message.token, message.rate)
+        return protocol.Accepted(unknown=not is_known)
 
-    async def summary(_: None) -> tuple[int, msgspec.Struct]:
-        return 200, await status.summary()
+    def route(
+        path: str, summary: str, handler: Handler, responses: Mapping[str, dict[str, Any]] | None = None
+    ) -> _Message:
+        return _Message(f"/internal/{path}", summary, handler, responses or {})
 
-    unbound = {
-        "409": {"description": "an earlier incarnation, or other content", **PROBLEM_BODY},
-        "422": {
-            "description": "a filter that does not bind, or a sink that does not consent",
-            **PROBLEM_BODY,
-        },
-    }
-    rows: list[tuple[str, str, type[msgspec.Struct] | None, type[msgspec.Struct], Answer]] = [
-        (
+    return [
+        route(
             "subscriptions",
             "Store versions of subscriptions, inactive",
-            protocol.Store,
-            protocol.Stored,
-            ok(intake.store),
+            intake.store_versions,
+            _STORE_REFUSALS,
         ),
-        ("stream", "Apply a frame of a log", protocol.Frame, protocol.FrameAck, stream),
-        (
-            "replay",
-            "Tell a new subscription of events that were available when it began",
-            protocol.ReplayPage,
-            protocol.ReplayAck,
-            ok(intake.replay),
-        ),
-        (
-            "explain",
-            "What an event would be to this server",
-            protocol.Explain,
-            protocol.Explained,
-            ok(status.explain),
-        ),
-        ("journey", "What became of a recent event", protocol.TraceQuery, protocol.EventTrace, journey),
-        ("summary", "The summary of what is hosted", None, protocol.SummarySnapshot, summary),
-        (
-            "departures",
-            "What is left of subscriptions that have moved away",
-            protocol.Departures,
-            protocol.Departed,
-            ok(handover.departures),
-        ),
-        (
-            "departures/kept",
-            "What was kept for one that was paused",
-            protocol.BufferedQuery,
-            protocol.BufferedPage,
-            ok(handover.kept),
-        ),
-        (
-            "departures/told",
-            "Whom events were told to that may come again",
-            protocol.DeliveredIdsQuery,
-            protocol.DeliveredIds,
-            ok(handover.told),
-        ),
-        (
-            "arrivals",
-            "Nothing is left on the servers that these come from",
-            protocol.Arrivals,
-            protocol.Accepted,
-            ok(handover.arrivals),
-        ),
-        (
-            "arrivals/kept",
-            "What another server kept for a subscription",
-            protocol.BufferedPage,
-            protocol.Accepted,
-            ok(handover.take_kept),
-        ),
-        (
-            "arrivals/told",
-            "Whom another server told of events that may come again",
-            protocol.DeliveredIds,
-            protocol.Accepted,
-            ok(handover.take_told),
-        ),
-        ("consents", "A sink has consented later", protocol.Consented, protocol.Accepted, consented),
-    ]
-    more: dict[str, dict[str, dict[str, Any]]] = {
-        "subscriptions": unbound,
-        "stream": {"409": _GAP},
-        "consents": {"422": {"description": "a rate that is none", **PROBLEM_BODY}},
-    }
-    return [
-        _Described(f"/internal/{path}", summary, takes, gives, answer, more.get(path, {}))
-        for path, summary, takes, gives, answer in rows
+        route("stream", "Apply a frame of a log", stream, {"409": _GAP}),
+        route("replay", "Replay retained events to a new subscription", intake.replay),
+        route("explain", "Explain which subscriptions an event would match", status.explain),
+        route("journey", "Trace a recent event", journey),
+        route("summary", "Read the summary of all topics", status.summary),
+        route("departures", "Report the rest of migrated subscriptions", handover.report_departures),
+        route("departures/kept", "Read notifications buffered for a subscription", handover.read_buffered),
+        route("departures/told", "Read ids of delivered events", handover.read_delivered),
+        route("arrivals", "Start delivering migrated subscriptions", handover.finish_arrivals),
+        route("arrivals/kept", "Store notifications that the old server buffered", handover.store_buffered),
+        route("arrivals/told", "Store ids of events that the old server delivered", handover.store_delivered),
+        route("consents", "Store the consent of a sink", consented, _CONSENT_REFUSALS),
     ]

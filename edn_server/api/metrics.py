@@ -1,4 +1,4 @@
-"""The route that Prometheus scrapes."""
+"""The metrics route for Prometheus."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from edn_server.delivery.sender import Timings
 from edn_server.observe.metrics import METRICS
 
 _REFUSED: dict[int | str, dict[str, Any]] = {
-    403: {"description": "the key may not read metrics", **PROBLEM_BODY},
+    403: {"description": "the key lacks the scope metrics", **PROBLEM_BODY},
     429: {"description": "too many calls", **PROBLEM_BODY},
     503: {"description": "not started yet, or the dispatcher cannot be reached", **PROBLEM_BODY},
 }
 
 
 def routes(
-    read: Callable[[], dict[str, Values]], timings: Timings, receiving: DispatcherProxy, secret: str
+    read: Callable[[], dict[str, Values]], timings: Timings, proxy: DispatcherProxy, secret: str
 ) -> APIRouter:
-    """Return the route; `receiving` asks the dispatcher who may read metrics."""
+    """Returns the route; `proxy` asks the dispatcher whether a client may read metrics."""
     router = APIRouter(tags=["health"])
     registry = metrics.registry(metrics.Table(METRICS, read), timings.posts, timings.deliveries)
 
@@ -34,12 +34,12 @@ def routes(
         "/metrics", response_class=Response, responses={**metrics.CONTENT, **UNAUTHORIZED, **_REFUSED}
     )
     async def scrape(request: Request) -> Response:
-        """For Prometheus: with a key of the scope `metrics`, an operator's, or the network's secret."""
+        """Needs an API key with the scope `metrics`, an operator's key, or the network secret."""
         client = client_of(request)
         try:
             check_bearer(client.authorization, secret)
         except Unauthorized:
-            await receiving.check_metrics(client)
+            await proxy.check_metrics(client)
         return metrics.answer(registry, request.headers.get("accept", ""))
 
     return router

@@ -1,9 +1,9 @@
-"""The server's door for subscribers: whatever they ask of the dispatcher they may ask of any server.
+"""Forwards requests of subscribers to the dispatcher, so that any server accepts them.
 
-A subscription goes on to the dispatcher with the host that this server would choose, so that it ends where
-the placement policy wants it, whoever was asked; and it is acknowledged by the dispatcher's answer and by
-nothing else, which keeps the promise of the log. All other calls go on as they came. Answers, errors among
-them, come back as they are. While the dispatcher cannot be reached the answer is 503, and nothing was stored.
+A new subscription is forwarded with the server that this one suggests as its host, so the placement policy
+applies whichever server was called. Only the dispatcher's answer acknowledges it, after the log has it. Other
+requests are forwarded unchanged, and so are all answers, errors included. While no dispatcher can be reached,
+the answer is 503 and nothing is stored.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -33,24 +34,35 @@ logger = structlog.get_logger()
 PATH = "/v1/subscriptions"
 #: bytes of one request, as on the dispatcher
 BODY_LIMIT = 1 << 20
-#: up to so many bytes a body is understood faster than a thread is asked to do it
+#: bytes up to which parsing a body is cheaper than calling a thread
 SMALL = 4096
 
 TakesBody = Literal["none", "optional", "required"]
-#: what can be done to one subscription, besides reading, changing and cancelling it; whether it takes a body
+#: method, operation, summary and answer of calls on all subscriptions
+LISTS = (
+    ("GET", "list_subscriptions", "List subscriptions", "a page"),
+    ("DELETE", "unsubscribe_covered", "Cancel all subscriptions that a filter covers", "the ended ids"),
+)
+#: method, operation, summary, status, answer and body of calls on one subscription
+SINGLE: tuple[tuple[str, str, str, str, str, TakesBody], ...] = (
+    ("GET", "get_subscription", "Read a subscription", "200", "the subscription", "none"),
+    ("PUT", "change_subscription", "Change a subscription", "200", "the subscription", "required"),
+    ("DELETE", "unsubscribe", "Cancel a subscription", "204", "ended", "none"),
+)
+#: method, action, summary and body of further calls on one subscription
 ACTIONS: tuple[tuple[str, str, str, TakesBody], ...] = (
     ("POST", "renew", "Set a new expiry", "required"),
-    ("POST", "pause", "Keep notifications back", "none"),
-    ("POST", "resume", "Send what was kept, and what follows", "optional"),
-    ("GET", "attempts", "What was tried lately", "none"),
-    ("POST", "recover", "Send again what was given up", "required"),
-    ("POST", "enable", "Try an address again that was given up", "none"),
-    ("POST", "example", "Send an example to the address", "none"),
-    ("POST", "rotate-secret", "Sign with another secret", "optional"),
+    ("POST", "pause", "Pause delivery; notifications are buffered", "none"),
+    ("POST", "resume", "Resume delivery, buffered notifications first", "optional"),
+    ("GET", "attempts", "List recent attempts", "none"),
+    ("POST", "recover", "Requeue dead letters", "required"),
+    ("POST", "enable", "Enable a disabled address", "none"),
+    ("POST", "example", "Send an example notification", "none"),
+    ("POST", "rotate-secret", "Rotate the signing key", "optional"),
 )
 _METRICS_REFUSED: dict[int, type[EdnError]] = {401: Unauthorized, 403: Forbidden, 429: Overloaded}
-#: seconds for which the dispatcher is not asked again about a reader of metrics, and for which one is trusted
-#: while no dispatcher answers
+#: seconds for which a permission to read metrics is cached, and for which it is trusted while no dispatcher
+#: answers
 FRESH_SECONDS = 5.0
 TRUSTED_SECONDS = 3600.0
 _MOST_READERS = 100
@@ -58,21 +70,21 @@ _PASSED = ("content-type", "accept", "origin", "sec-fetch-site", "sec-fetch-mode
 _ANYTHING = {"application/json": {"schema": {"type": "object"}}}
 _REFUSALS = {
     "400": "the body cannot be read",
-    "401": "a key is wanted",
-    "403": "the key may not do this",
-    "404": "there is no such thing",
-    "409": "it contradicts what is there",
-    "413": "more than the limit",
-    "415": "a media type that this call does not take",
-    "422": "the request was read, but cannot be taken; the problem names the place",
-    "429": "too much at once; Retry-After says when",
+    "401": "an API key is required",
+    "403": "the key lacks the scope",
+    "404": "it does not exist",
+    "409": "it conflicts with the current state",
+    "413": "larger than the limit",
+    "415": "the media type is not supported",
+    "422": "the request is invalid; the problem names the place",
+    "429": "too many requests; see Retry-After",
     "431": "the head of the request is larger than 64 KiB or has more than 100 fields",
-    "503": "the dispatcher, or the host, cannot be reached; Retry-After says when to try again",
+    "503": "the dispatcher or the host cannot be reached; see Retry-After",
 }
 
 
 def client_of(request: Request) -> protocol.Client:
-    """Return who calls, as far as the dispatcher needs to know it."""
+    """Returns the client's address and the headers that the dispatcher checks."""
     fields = request.headers
     return protocol.Client(
         address=request.client.host if request.client else "",
@@ -84,56 +96,52 @@ def client_of(request: Request) -> protocol.Client:
 
 
 @owned("loop")
+@dataclass(slots=True)
 class DispatcherProxy:
-    """Passes calls on to the dispatcher."""
+    """Forwards requests to the dispatcher."""
 
-    def __init__(self, dispatchers: Dispatchers, exchange: PlacementHints, secret: str) -> None:
-        """`secret`: the network's, which vouches to the dispatcher for what is said of clients."""
-        self._dispatchers = dispatchers
-        self._exchange = exchange
-        self._secret = secret
-        #: clients that may read metrics, by digest, and when the dispatcher said so
-        self._readers: dict[bytes, float] = {}
+    dispatchers: Dispatchers
+    hints: PlacementHints
+    #: network secret, with which the dispatcher trusts the forwarded client address
+    secret: str = field(repr=False)
+    #: digest of a client that may read metrics → time of the dispatcher's answer
+    _readers: dict[bytes, float] = field(default_factory=dict, init=False)
 
     async def subscribe(self, body: bytes, client: protocol.Client) -> Response:
-        """`client`: the dispatcher holds its key, address and host against its own rules."""
-        understand = self._exchange.candidates
-        found = understand(body) if len(body) <= SMALL else await asyncio.to_thread(understand, body)
-        message = protocol.Subscribe(body, self._exchange.suggest(found), client)
-        return await self._pass_on(
+        """Forwards new subscriptions with suggested hosts; the dispatcher checks the client."""
+        parse = self.hints.candidates
+        found = parse(body) if len(body) <= SMALL else await asyncio.to_thread(parse, body)
+        message = protocol.Subscribe(body, self.hints.suggest(found), client)
+        return await self._send(
             "POST",
             "/internal/subscribe",
             content=protocol.encode(message),
             headers={"content-type": protocol.MSGPACK},
         )
 
-    async def pass_on(self, request: Request, path: str) -> Response:
-        """A call as it came, to the same path of the dispatcher."""
-        # The client's own key, or none: never this server's secret, which opens everything.
-        kept = {"authorization": request.headers.get("authorization", "")}
-        kept |= {name: request.headers[name] for name in _PASSED if name in request.headers}
+    async def forward(self, request: Request, path: str) -> Response:
+        """Forwards a request to a path of the dispatcher."""
         client = client_of(request)
-        kept |= {VIA: self._secret, CLIENT: client.address, CLIENT_HOST: client.host}
+        # Only the client's own key: the server's secret would permit everything.
+        headers = {"authorization": client.authorization}
+        headers |= {name: request.headers[name] for name in _PASSED if name in request.headers}
+        headers |= {VIA: self.secret, CLIENT: client.address, CLIENT_HOST: client.host}
         query = request.url.query
-        return await self._pass_on(
-            request.method,
-            f"{path}?{query}" if query else path,
-            content=await request.body(),
-            headers=kept,
-        )
+        target = f"{path}?{query}" if query else path
+        return await self._send(request.method, target, content=await request.body(), headers=headers)
 
     async def check_metrics(self, client: protocol.Client) -> None:
-        """Raise unless the dispatcher lets this client read metrics.
+        """Raises unless the dispatcher permits this client to read metrics.
 
-        While no dispatcher answers, a key that was good within `TRUSTED_SECONDS` is: that is when metrics
-        are wanted most.
+        While no dispatcher answers, permissions of the last `TRUSTED_SECONDS` hold: that is when metrics are
+        needed most.
         """
         mark = hashlib.sha256(protocol.encode(client)).digest()
         good = self._readers.get(mark, -math.inf)
         if clock.monotonic() - good < FRESH_SECONDS:
             return
         try:
-            answer = await self._dispatchers.request(
+            answer = await self.dispatchers.request(
                 "POST",
                 "/internal/metrics-access",
                 content=protocol.encode(client),
@@ -146,7 +154,9 @@ class DispatcherProxy:
         if unreachable:
             if clock.monotonic() - good < TRUSTED_SECONDS:
                 return
-            raise Unavailable("the dispatcher, which knows the keys, cannot be reached", retry_after=2)
+            raise Unavailable(
+                "the API key cannot be checked, because no dispatcher can be reached", retry_after=2
+            )
         if answer.status_code != 204:
             self._readers.pop(mark, None)
             kind = _METRICS_REFUSED.get(answer.status_code, Forbidden)
@@ -155,63 +165,53 @@ class DispatcherProxy:
             self._readers.clear()
         self._readers[mark] = clock.monotonic()
 
-    async def _pass_on(self, method: str, path: str, *, content: bytes, headers: dict[str, str]) -> Response:
-        call = self._dispatchers.request(method, path, content=content, headers=headers, seconds=TIMEOUT)
+    async def _send(self, method: str, path: str, *, content: bytes, headers: dict[str, str]) -> Response:
+        call = self.dispatchers.request(method, path, content=content, headers=headers, seconds=TIMEOUT)
         return await pass_back(call, "the dispatcher", retry_after=2)
 
 
-def routes(receiving: DispatcherProxy) -> APIRouter:
-    """Return the routes of subscribers."""
+def routes(proxy: DispatcherProxy) -> APIRouter:
+    """Returns the routes of subscribers."""
     router = APIRouter(prefix=PATH, tags=["subscriptions"])
 
     @router.post(
-        "", **_documented("Subscribe one or many", {"200": "they were there", "201": "made"}, "required")
+        "", **_documented("Subscribe one or many", {"200": "they exist", "201": "created"}, "required")
     )
     async def subscribe(request: Request) -> Response:
-        """Like the dispatcher's call; the server that hosts a subscription is named in the answer."""
-        return await receiving.subscribe(await request.body(), client_of(request))
+        """Subscribes like the dispatcher's call; the answer names the server that hosts a subscription."""
+        return await proxy.subscribe(await request.body(), client_of(request))
 
-    @router.get("", **_documented("List subscriptions", {"200": "a page"}))
-    async def list_subscriptions(request: Request) -> Response:
-        return await receiving.pass_on(request, PATH)
+    async def forward_list(request: Request) -> Response:
+        return await proxy.forward(request, PATH)
 
-    @router.delete("", **_documented("Cancel what a filter covers", {"200": "the ids of those that ended"}))
-    async def unsubscribe_covered(request: Request) -> Response:
-        return await receiving.pass_on(request, PATH)
-
-    @router.get("/{id}", **_documented("Read a subscription", {"200": "the subscription"}))
-    async def get_subscription(id: str, request: Request) -> Response:
-        return await receiving.pass_on(request, _path(id))
-
-    @router.put("/{id}", **_documented("Change a subscription", {"200": "the subscription"}, "required"))
-    async def change_subscription(id: str, request: Request) -> Response:
-        return await receiving.pass_on(request, _path(id))
-
-    @router.delete("/{id}", **_documented("Cancel a subscription", {"204": "it has ended"}))
-    async def unsubscribe(id: str, request: Request) -> Response:
-        return await receiving.pass_on(request, _path(id))
-
+    for method, name, summary, answer in LISTS:
+        described = _documented(summary, {"200": answer})
+        router.add_api_route("", forward_list, methods=[method], name=name, **described)
+    for method, name, summary, status, answer, body in SINGLE:
+        described = _documented(summary, {status: answer}, body)
+        router.add_api_route("/{id}", _forward(proxy, ""), methods=[method], name=name, **described)
     for method, action, summary, body in ACTIONS:
         described = _documented(summary, {"200": "as on the dispatcher"}, body)
-        router.add_api_route(f"/{{id}}/{action}", _action(receiving, action), methods=[method], **described)
+        forward = _forward(proxy, f"/{action}")
+        router.add_api_route(f"/{{id}}/{action}", forward, methods=[method], name="act", **described)
     return router
 
 
-def _action(receiving: DispatcherProxy, action: str) -> Callable[..., Awaitable[Response]]:
-    async def act(id: str, request: Request) -> Response:
-        return await receiving.pass_on(request, f"{_path(id)}/{action}")
+def _forward(proxy: DispatcherProxy, suffix: str) -> Callable[..., Awaitable[Response]]:
+    async def forward(id: str, request: Request) -> Response:
+        return await proxy.forward(request, _path(id) + suffix)
 
-    return act
+    return forward
 
 
 def _path(id: str) -> str:
-    if id in (".", ".."):  # a client would take them for steps in the path
+    if id in (".", ".."):  # an HTTP client would resolve them as path steps
         raise NotFound(f'no subscription "{id}"')
     return f"{PATH}/{quote(id, safe='')}"
 
 
 def _documented(summary: str, answers: dict[str, str], body: TakesBody = "none") -> dict[str, Any]:
-    """How a call looks in the OpenAPI document; the dispatcher's says what the objects are."""
+    """Describes a route for OpenAPI; the dispatcher's document has the schemas."""
     good = {
         status: {"description": text, **({} if status == "204" else {"content": _ANYTHING})}
         for status, text in answers.items()
@@ -222,7 +222,7 @@ def _documented(summary: str, answers: dict[str, str], body: TakesBody = "none")
     }
     described: dict[str, Any] = {
         "summary": summary,
-        "description": "As on the dispatcher, whose document describes it.",
+        "description": "Forwarded to the dispatcher, whose document has the details.",
         "response_class": Response,
         "status_code": int(min(answers)),
         "responses": {int(status): what for status, what in (good | bad).items()},

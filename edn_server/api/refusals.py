@@ -1,6 +1,6 @@
-"""Logs calls of the network's own that came without its secret: somebody may be guessing it.
+"""Refuses and logs internal calls without the network secret: somebody may be guessing it.
 
-A server has no audit. Beyond `MOST` lines per second refusals are only counted.
+A server has no audit log. Beyond `MOST` lines per second refusals are only counted.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ from edn.runtime.ownership import owned
 
 logger = structlog.get_logger()
 
-#: lines written in one second
+#: log lines per second
 MOST = 20
 
 
 @owned("loop")
 class Refusals:
-    """Event loop only."""
-
     def __init__(self, secret: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._secret = secret
         self._clock = clock
@@ -33,15 +31,15 @@ class Refusals:
         self._suppressed = 0
 
     def check(self, scope: Scope) -> None:
-        """Raise `Unauthorized` unless a request carries the network's secret, and log that."""
+        """Raises `Unauthorized`, and logs the call, unless a request carries the network secret."""
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         try:
             check_bearer(given.decode("latin-1"), self._secret)
         except Unauthorized:
-            self._note(scope)
+            self._log(scope)
             raise
 
-    def _note(self, scope: Scope) -> None:
+    def _log(self, scope: Scope) -> None:
         second = int(self._clock())
         if second != self._second:
             if self._suppressed:

@@ -30,7 +30,7 @@ def find(db: Connection, address: str, view: RegistryView) -> list[tuple[int, in
 def _has_recipient(row: Row, view: RegistryView) -> bool:
     if row.batch is None:
         return any(
-            view.parts(subscription) for subscription in dead_letters.recipients(row.body, row.address)
+            view.members_of(subscription) for subscription in dead_letters.recipients(row.body, row.address)
         )
     return view.is_named(row.numbers)
 

@@ -263,7 +263,7 @@ class Notifier:
 
         Before that they are due: the subscription was live when they matched.
         """
-        self._left |= self._view.take_left_addresses()
+        self._left |= self._view.pop_ended_addresses()
         for address in list(self._left):
             if address not in self._queues:
                 self._left.discard(address)
@@ -631,7 +631,7 @@ class Notifier:
         if batch.rows[0].batch is None:
             named = dead_letters.recipients(batch.body, batch.rows[0].address)
             # The body does not say which member of a subtree subscription it was: the first live one counts.
-            parts = (self._view.parts(subscription)[:1] for subscription in named)
+            parts = (self._view.members_of(subscription)[:1] for subscription in named)
             living = (self._view.newest(part) for one in parts for part in one)
             found.append(np.array([number for number in living if number is not None], dtype=np.int32))
         return found[0] if len(found) == 1 else np.concatenate(found)

@@ -1,4 +1,4 @@
-"""The dispatchers as this server calls them: registration, requests, where to place subscriptions.
+"""Client of the dispatchers: registration, requests, placement hints.
 
 May import `subscriptions` and `storage`.
 """

@@ -1,4 +1,4 @@
-"""Calls the dispatchers: each of them to register, any of them on behalf of clients."""
+"""Calls the dispatchers: each to register, any one on behalf of clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edn.runtime.ownership import owned
 
 @owned("loop")
 class Dispatchers:
-    """`request` goes to the dispatcher that answered last, and to the next one if nobody listens there."""
+    """Sends a request to the dispatcher that answered last, and to the next one if it is unreachable."""
 
     def __init__(self, urls: Sequence[str], secret: str, transport: Transport | None = None) -> None:
         self.client = open_client(secret, transport)
@@ -20,7 +20,7 @@ class Dispatchers:
 
     @property
     def current(self) -> str:
-        """The address that `request` tries first."""
+        """The URL that `request` tries first."""
         return self._order[0]
 
     async def request(self, method: str, path: str, *, seconds: float = 10.0, **given: Any) -> ControlAnswer:
@@ -33,7 +33,7 @@ class Dispatchers:
                 self._order.append(self._order.pop(0))
                 if not left:
                     raise
-        raise AssertionError("there is at least one dispatcher")
+        raise AssertionError("the settings name at least one dispatcher")
 
     async def close(self) -> None:
         await self.client.aclose()

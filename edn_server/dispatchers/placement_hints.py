@@ -1,12 +1,9 @@
 """Suggests the server that should host a subscription, from summaries of all servers.
 
-Every few seconds the dispatcher is asked for the routing summaries of all servers: a few rectangles a server
-and topic, and how many subscriptions each has. They feed the network's placement policy here as they do
-there, so that any server can choose for the clients that come to it; while none come, nothing is asked. The
-choice is advisory: the dispatcher honours it while the chosen server is ready and below the limits. Where
-content does not decide, nothing is suggested.
-
-Event loop only, but for `candidates`.
+Every few seconds, while clients subscribe here, this server reads the routing summaries of all servers from
+the dispatcher: a few rectangles per server and topic, and the number of subscriptions. They feed the same
+placement policy as on the dispatcher. A suggestion is advisory: the dispatcher accepts it while that server
+is ready and below the limits. If the content of a subscription does not decide, nothing is suggested.
 """
 
 from __future__ import annotations
@@ -25,23 +22,23 @@ from edn.formats import strict_json
 from edn.model.filter import Filter
 from edn.model.rect import Rects
 from edn.model.schema import Schema
-from edn.runtime.ownership import owned
+from edn.runtime.ownership import any_thread, owned
 from edn_server.dispatchers.client import Dispatchers
 from partitioning.online import Limits, Placement, Settings, new_placement
 
 logger = structlog.get_logger()
 
-#: nobody came for so long: nothing is learnt until somebody does
-NOBODY_SECONDS = 60.0
+#: seconds without clients after which summaries are no longer read
+IDLE_SECONDS = 60.0
 
 _decoder = protocol.Decoder(protocol.RoutingSummaries)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A subscription that a client brought, as far as choosing a host needs to understand it."""
+    """The parts of a new subscription that placement needs."""
 
-    #: uid
+    #: uid of the topic
     topic: int
     rects: Rects
     location: list[float] | None
@@ -49,32 +46,30 @@ class Candidate:
 
 @owned("loop")
 class PlacementHints:
-    """`run` for as long as the server lives; `suggest` whenever a client comes."""
-
     def __init__(self, dispatchers: Dispatchers, seconds: float) -> None:
         self._dispatchers = dispatchers
         self._seconds = seconds
-        #: set while clients come
+        #: set while clients subscribe
         self._wanted = asyncio.Event()
         self._wanted.set()
-        self._came = time.monotonic()
-        #: whose word it is: what one dispatcher has counted means nothing to another
-        self._told_by = ""
+        self._last_client = time.monotonic()
+        #: URL of the dispatcher that sent `_known`; versions of different dispatchers cannot be compared
+        self._source = ""
         self._known: protocol.RoutingSummaries | None = None
         self._topics: dict[str, tuple[int, Schema]] = {}
         self._policies: dict[int, Placement] = {}
-        #: topic → server → its rectangles
+        #: topic uid → server → rectangles
         self._boxes: dict[int, dict[str, protocol.ServerRects]] = {}
         self._loads: dict[str, int] = {}
 
     @property
     def servers(self) -> int:
-        """How many there are, this one among them, as far as is known; asking keeps that fresh."""
-        self._came = time.monotonic()
+        """The known number of servers, including this one; reading it keeps the summaries fresh."""
+        self._last_client = time.monotonic()
         self._wanted.set()
         return max(1, len(self._loads))
 
-    # -- learning ---------------------------------------------------------------------------------------
+    # -- summaries --------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         failing = False
@@ -83,44 +78,45 @@ class PlacementHints:
                 await self.refresh()
                 failing = False
             except Exception as error:
-                # Whatever it was: what is known stays in use, and the dispatcher may come back.
+                # The known summaries stay in use until the dispatcher answers again.
                 if not failing:
-                    logger.warning("no routing summaries", reason=str(error) or type(error).__name__)
+                    logger.warning("routing_summaries_unavailable", reason=str(error) or type(error).__name__)
                 failing = True
             await asyncio.sleep(self._seconds)
-            if time.monotonic() - self._came > NOBODY_SECONDS:
+            if time.monotonic() - self._last_client > IDLE_SECONDS:
                 self._wanted.clear()
                 await self._wanted.wait()
 
     async def refresh(self) -> None:
-        if self._told_by != self._dispatchers.current:
+        if self._source != self._dispatchers.current:
             self._known = None
         known = self._known
         asked = {"incarnation": known.incarnation, "since": known.version} if known else {}
         answer = await self._dispatchers.request("GET", "/internal/routing-summaries", params=asked)
         answer.raise_for_status()
-        if known is not None and self._told_by != self._dispatchers.current:
-            return  # another one answered, and not all of what it knows: it is asked again
-        self._told_by = self._dispatchers.current
-        self.learn(_decoder.decode(answer.content))
+        if known is not None and self._source != self._dispatchers.current:
+            return  # another dispatcher answered with changes only: the next call reads all
+        self._source = self._dispatchers.current
+        self.update(_decoder.decode(answer.content))
 
-    def learn(self, told: protocol.RoutingSummaries) -> None:
+    def update(self, new: protocol.RoutingSummaries) -> None:
         former = self._known
-        self._known = told
-        if former is None or former.incarnation != told.incarnation:
+        self._known = new
+        if former is None or former.incarnation != new.incarnation:
             self._boxes.clear()
-        if former is None or former.incarnation != told.incarnation or _seats(former) != _seats(told):
             self._policies.clear()
-        uids = {topic.uid for topic in told.topics}
+        elif _policy_inputs(former) != _policy_inputs(new):
+            self._policies.clear()
+        uids = {topic.uid for topic in new.topics}
         for gone in (self._boxes.keys() | self._policies.keys()) - uids:
             self._boxes.pop(gone, None)
             self._policies.pop(gone, None)
         schemas = dict(self._topics.values())
         self._topics = {
-            topic.name: (topic.uid, _schema(topic, schemas.get(topic.uid))) for topic in told.topics
+            topic.name: (topic.uid, _schema(topic, schemas.get(topic.uid))) for topic in new.topics
         }
-        self._loads = {peer.id: peer.subscriptions for peer in told.peers}
-        for boxes in told.boxes:
+        self._loads = {peer.id: peer.subscriptions for peer in new.peers}
+        for boxes in new.boxes:
             if boxes.topic in uids:
                 self._boxes.setdefault(boxes.topic, {})[boxes.server] = boxes
                 if boxes.topic in self._policies:
@@ -128,10 +124,9 @@ class PlacementHints:
 
     # -- choosing ---------------------------------------------------------------------------------------
 
+    @any_thread
     def candidates(self, body: bytes) -> list[Candidate | None]:
-        """What a client wants to subscribe to, None where it cannot be understood: then the dispatcher says
-        what is wrong with it. May run in another thread.
-        """
+        """Parses new subscriptions; None for an invalid one, whose error the dispatcher reports."""
         topics = self._topics
         try:
             given = strict_json.decode(body)
@@ -140,23 +135,22 @@ class PlacementHints:
         return [_candidate(one, topics) for one in (given if isinstance(given, list) else [given])]
 
     def suggest(self, candidates: Sequence[Candidate | None]) -> list[str | None]:
-        """A host for each of them; none while nothing is known."""
-        self._came = time.monotonic()
+        """Returns a host per candidate; an empty list without current summaries."""
+        self._last_client = time.monotonic()
         if not self._wanted.is_set():
             self._wanted.set()
-            return []  # what is known may be old: the dispatcher chooses
+            return []  # the summaries may be old: the dispatcher chooses
         if self._known is None or not self._loads:
             return []
         return [None if one is None else self._choose(one) for one in candidates]
 
     def _choose(self, candidate: Candidate) -> str | None:
-        """None where content says nothing here: the dispatcher may know newer things."""
         policy, rects = self._policy(candidate.topic), candidate.rects
         if not rects.lo.size:
             return None
         try:
             server = policy.suggest(self._loads, rects.lo, rects.hi, location=candidate.location)
-        except EdnError:  # a location that does not fit: the dispatcher says so
+        except EdnError:  # an invalid location, which the dispatcher reports
             return None
         if server is not None:
             policy.placed(server, rects.lo, rects.hi, location=candidate.location)
@@ -183,14 +177,15 @@ class PlacementHints:
         return policy
 
 
-def _seats(known: protocol.RoutingSummaries) -> Any:
-    """What policies are made from: another rule, another server or another place means other policies."""
+def _policy_inputs(known: protocol.RoutingSummaries) -> Any:
+    """Returns the inputs of policies: the rule, and the servers with their locations."""
     return known.rule, [(peer.id, peer.location, peer.distance) for peer in known.peers]
 
 
 def _schema(topic: protocol.TopicInfo, former: Schema | None) -> Schema:
-    same = former is not None and former.to_wire() == topic.columns
-    return former if same and former is not None else Schema.from_wire(topic.columns)
+    if former is not None and former.to_wire() == topic.columns:
+        return former
+    return Schema.from_wire(topic.columns)
 
 
 def _summarise(policy: Placement, boxes: protocol.ServerRects) -> None:

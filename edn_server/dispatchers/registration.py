@@ -1,16 +1,15 @@
-"""How the dispatcher learns of this server, and that it lives.
+"""Registers this server with a dispatcher and sends heartbeats.
 
-Register; then a heartbeat as often as the dispatcher asks. A heartbeat whose server it does not know (404)
-means that it restarted: register again. A dispatcher that cannot be reached may come up later, so that is
-only logged and tried again, and so is whatever else goes wrong (a full disk, a client that stumbles over a
-connection that is reset): a server that stops to try is away for good. Only a dispatcher that refuses (409:
-another server has this id) ends the process.
+The dispatcher chooses the interval of heartbeats. The answer 404 to a heartbeat means that the dispatcher has
+restarted: the server registers again. Every failure is logged and retried, because a server that stops trying
+stays offline. Only a refusal (409: another server has this id) ends the process.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass, field
 
 import msgspec
 import psutil
@@ -24,56 +23,46 @@ from edn.runtime.ownership import owned
 
 logger = structlog.get_logger()
 
-#: of one call, in seconds
+#: seconds per call
 TIMEOUT = 10.0
+#: seconds between attempts: the first, the longest, and after an unexpected failure
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
-#: after a failure that nobody foresaw
 FAILED_PAUSE = 1.0
 
 
 class Refused(Exception):
-    """The dispatcher does not take this server; trying again would not help."""
+    """The dispatcher refuses this server; a retry would not help."""
 
 
 @owned("loop")
+@dataclass(slots=True)
 class Registration:
-    """`run` for as long as the server lives."""
-
-    def __init__(
-        self,
-        *,
-        client: ControlClient,
-        url: str,
-        id: str,
-        describe: Callable[[], protocol.Register],
-        backlog: Callable[[], int],
-        notified: Callable[[], int] = lambda: 0,
-        on_registered: Callable[[protocol.Registered], Awaitable[None]],
-    ) -> None:
-        """`client` knows the secret; `url`: the dispatcher's; `on_registered` is awaited."""
-        self._client = client
-        self._url = url.rstrip("/")
-        self._id = id
-        self._describe = describe
-        self._backlog = backlog
-        self._notified = notified
-        self._on_registered = on_registered
-        self._process = psutil.Process()
-        self.registered = False
+    _: KW_ONLY
+    #: sends the network secret
+    client: ControlClient
+    #: URL of the dispatcher
+    url: str
+    id: str
+    describe: Callable[[], protocol.Register]
+    backlog: Callable[[], int]
+    notified: Callable[[], int] = lambda: 0
+    on_registered: Callable[[protocol.Registered], Awaitable[None]]
+    _process: psutil.Process = field(default_factory=psutil.Process, init=False)
+    registered: bool = field(default=False, init=False)
 
     async def run(self) -> None:
         while True:
             try:
                 answer = await self._register()
-                await self._on_registered(answer)
+                await self.on_registered(answer)
                 self.registered = True
                 logger.info("registered", log=answer.log, incarnation=answer.incarnation)
                 await self._beat(answer.heartbeat_seconds)
             except Refused:
                 raise
             except Exception as error:
-                logger.error("registering anew", exc_info=error)
+                logger.error("registration_failed", exc_info=error)
                 await asyncio.sleep(FAILED_PAUSE)
             finally:
                 self.registered = False
@@ -83,7 +72,7 @@ class Registration:
         while True:
             reason = ""
             try:
-                response = await self._post("/internal/servers", self._describe())
+                response = await self._post("/internal/servers", self.describe())
                 if response.status_code in (200, 201):
                     return protocol.decode(response.content, protocol.Registered)
                 reason = f"{response.status_code} {problem_detail(response)}"
@@ -91,39 +80,39 @@ class Registration:
                     raise Refused(problem_detail(response))
             except (CallFailed, CorruptMessage) as error:
                 reason = f"{type(error).__name__}: {error}"
-            logger.warning("the dispatcher does not answer", reason=reason, again_in=pause)
+            logger.warning("dispatcher_unavailable", reason=reason, retry_in=pause)
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
 
     async def _beat(self, seconds: float) -> None:
-        """Until the dispatcher has forgotten this server."""
+        """Sends heartbeats until the dispatcher no longer knows this server."""
         self._process.cpu_percent()
         while True:
             await asyncio.sleep(seconds)
-            own = self._describe()
+            own = self.describe()
             beat = protocol.Heartbeat(
                 key=own.key,
                 epoch=own.epoch,
-                backlog=self._backlog(),
+                backlog=self.backlog(),
                 cpu=min(1.0, self._process.cpu_percent() / 100),
-                notified=self._notified(),
+                notified=self.notified(),
                 suspect=clock.suspect(),
             )
             try:
-                response = await self._post(f"/internal/servers/{self._id}/heartbeat", beat)
+                response = await self._post(f"/internal/servers/{self.id}/heartbeat", beat)
             except CallFailed as error:
-                logger.warning("a heartbeat was not heard", reason=f"{type(error).__name__}: {error}")
+                logger.warning("heartbeat_failed", reason=f"{type(error).__name__}: {error}")
                 continue
             if response.status_code == 404:
                 return
             if response.status_code == 409:
                 raise Refused(problem_detail(response))
             if response.status_code >= 300:
-                logger.warning("a heartbeat was not taken", status=response.status_code)
+                logger.warning("heartbeat_rejected", status=response.status_code)
 
     async def _post(self, path: str, message: msgspec.Struct) -> ControlAnswer:
-        return await self._client.post(
-            f"{self._url}{path}",
+        return await self.client.post(
+            f"{self.url.rstrip('/')}{path}",
             content=protocol.encode(message),
             headers={"content-type": protocol.MSGPACK},
             timeout=TIMEOUT,

@@ -1,4 +1,4 @@
-"""A subscription that moves between servers: arrivals here, departures from here.
+"""Migration of a subscription between servers: arrivals on the new one, departures on the old one.
 
 May import `ingest` and the packages below it.
 """

@@ -1,16 +1,16 @@
-"""Subscriptions that come from another server: they wait here until that one has delivered its own rows.
+"""Receives migrated subscriptions, on their new server.
 
-Such a subscription is stored like any other, but awaited: until the dispatcher says that nothing is left on
-the old server, all matches are buffered, as behind a replay (`outbox.buffered`). Rows that the old server
-buffered while the subscription was paused come as such a replay. Events of another log that the old server
-delivered already are removed from the buffer. Every call may be repeated, and then changes nothing.
+A migrated subscription is stored like any other, but its matches are held back, as behind a replay
+(`outbox.buffered`), until the dispatcher reports that the old server has nothing left to deliver. Rows that
+the old server buffered during a pause arrive as such a replay. Events of another log that the old server has
+delivered are removed from the buffer. Every request is idempotent.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from edn import protocol
 from edn.errors import CorruptMessage
 from edn_server.ingest import dedup
 from edn_server.ingest.apply_frame import Applied
+from edn_server.ingest.replay import OnApplied
 from edn_server.outbox import buffered
 from edn_server.outbox.rows import group
 from edn_server.storage import addresses, outbox, replays, versions
@@ -27,170 +28,155 @@ from edn_server.storage.usage import Drops
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import SubscriptionRegistry
 
-OnApplied = Callable[[Applied, dict[int, Event]], None]
-
 
 def _find(registry: SubscriptionRegistry, id: str, version: int) -> int | None:
-    """The number of an awaited version."""
-    for number in registry.numbers.get(id, ()):
-        if registry.versions[number].version == version:
-            return number if registry.arriving(number) else None
-    return None
+    """Returns the number of an arriving version."""
+    number = registry.find(id, version)
+    return number if number is not None and registry.is_arriving(number) else None
 
 
-def _applied(addresses: list[str], batch: int = 0, entries: int = 0) -> Applied:
+def _applied(addresses: Iterable[str] = (), batch: int = 0, entries: int = 0) -> Applied:
     return Applied(
         protocol.FrameAck(0, 0), addresses=tuple(dict.fromkeys(addresses)), batch=batch, entries=entries
     )
 
 
-class TakeKept(Job[protocol.Accepted]):
-    """What was kept for it on the server that it comes from: it goes out first, when anything does.
+@dataclass(slots=True)
+class StoreBuffered(Job[protocol.Accepted]):
+    """Stores a page of notifications that the old server buffered; they are delivered before all others.
 
-    Whether it is still kept here depends on what happened to the subscription since it came
-    (`outbox.buffered`).
+    Whether they stay buffered here depends on pauses and changes since the migration (`outbox.buffered`).
     """
 
     fresh = True
 
-    def __init__(
-        self, registry: SubscriptionRegistry, batch: int, page: protocol.BufferedPage, on_applied: OnApplied
-    ) -> None:
-        """`batch` is this page's alone."""
-        self._registry = registry
-        self._batch = batch
-        self._page = page
-        self._on_applied = on_applied
-        self._entries = 0
-        self._drops = Drops()
+    registry: SubscriptionRegistry
+    #: an unused batch
+    batch: int
+    page: protocol.BufferedPage
+    on_applied: OnApplied
+    _entries: int = field(default=0, init=False)
+    _drops: Drops = field(default_factory=Drops, init=False)
 
     def work(self, db: Connection) -> protocol.Accepted:
-        page, registry = self._page, self._registry
+        page, registry = self.page, self.registry
         if not 0 <= page.after <= page.upto:
             raise CorruptMessage(f"rows of a page must rise, got ({page.after}, {page.upto}]")
-        awaited = _find(registry, page.subscription, page.version)
-        if awaited is None:
+        arriving = _find(registry, page.subscription, page.version)
+        if arriving is None:
             return protocol.Accepted(unknown=True)
-        position, fate = replays.arrival(db, awaited)
+        position, fate = replays.arrival(db, arriving)
         if page.after != position:
             return protocol.Accepted(position)
         events = [Event(one.topic, one.id, one.stamp, one.body, one.trace) for one in page.events]
         if events and fate != replays.UNWANTED:
-            # The subscription may have been changed since it moved: its newest version sends the rows, while
-            # the position of the hand-over stays with the version that is awaited.
+            # The newest version sends the rows, because the subscription may have changed since the
+            # migration; the position of the hand-over stays with the arriving version.
             speaker = buffered.speaker(registry, page.subscription)
             places = np.arange(len(events), dtype=np.int64)
             senders = np.full(len(events), speaker, dtype=np.int32)
             sizes = np.array([len(event.body) for event in events], dtype=np.int64)
             rows = group(places, senders, np.zeros(len(events), dtype=np.int32), sizes)
-            # That it is paused may not have been read here yet; but rows of a stream need no pause.
+            # The pause record may not be applied here yet; rows of a stream are buffered without a pause.
             stream = addresses.streaming(registry.addresses[registry.address[speaker]]) is not None
             kept = fate == replays.AS_BEFORE and (not stream or page.subscription in registry.paused)
             queue = outbox.kept(page.subscription, "buffered" if kept else "waiting", "history")
             named = [(queue, row) for _, row in rows]
-            self._drops = outbox.write(db, self._batch, list(enumerate(events)), named, registry.limits).drops
+            self._drops = outbox.write(db, self.batch, list(enumerate(events)), named, registry.limits).drops
             self._entries = len(events) - self._drops.total
-        replays.advance_arrival(db, awaited, page.upto)
+        replays.advance_arrival(db, arriving, page.upto)
         return protocol.Accepted(page.upto)
 
     def done(self, result: protocol.Accepted) -> None:
-        self._on_applied(replace(_applied([], self._batch, self._entries), drops=self._drops), {})
+        self.on_applied(replace(_applied(batch=self.batch, entries=self._entries), drops=self._drops), {})
 
 
-class TakeTold(Job[int]):
-    """Whom the other server told of events that another log may bring here; how many had come already."""
+@dataclass(slots=True)
+class StoreDelivered(Job[int]):
+    """Stores which events the old server delivered; removes those that another log has brought here already.
+
+    Its result is the number of removed notifications.
+    """
 
     fresh = True
 
-    def __init__(
-        self, registry: SubscriptionRegistry, page: protocol.DeliveredIds, on_applied: OnApplied
-    ) -> None:
-        self._registry = registry
-        self._page = page
-        self._on_applied = on_applied
-        self._dropped = 0
+    registry: SubscriptionRegistry
+    page: protocol.DeliveredIds
+    on_applied: OnApplied
 
     def work(self, db: Connection) -> int:
         repeated: dict[str, set[tuple[int, str]]] = defaultdict(set)
-        known = self._page.subscriptions
-        for topic, event, time, places in self._page.events:
+        known = self.page.subscriptions
+        for topic, event, time, places in self.page.events:
             if not all(0 <= place < len(known) for place in places):
                 raise CorruptMessage(f"places of subscriptions must be below {len(known)}, got {places}")
             names = [known[place] for place in places]
             for name in dedup.note(db, topic, event, time, names):
                 repeated[name].add((topic, event))
-        for name, events in repeated.items():
-            if any(self._registry.arriving(number) for number in self._registry.numbers.get(name, ())):
-                self._dropped += _take_out(db, name, events)
-        return self._dropped
+        return sum(
+            _remove_events(db, name, events)
+            for name, events in repeated.items()
+            if any(map(self.registry.is_arriving, self.registry.numbers.get(name, ())))
+        )
 
     def done(self, result: int) -> None:
         if result:
-            self._on_applied(_applied([], entries=-result), {})
+            self.on_applied(_applied(entries=-result), {})
 
 
-def _take_out(db: Connection, subscription: str, repeated: set[tuple[int, str]]) -> int:
-    """Write what is held without these events; how many there were of them."""
-    dropped = 0
+def _remove_events(db: Connection, subscription: str, repeated: set[tuple[int, str]]) -> int:
+    """Removes events from the held rows of a subscription; returns how many."""
+    removed = 0
     for row in outbox.live_rows(db, subscription):
         assert row.batch is not None
         events = outbox.read_events(db, row.batch, row.places)
         kept = [p for p in row.places if (events[p].topic, events[p].id) not in repeated]
         if len(kept) == len(row.places):
             continue
-        dropped += len(row.places) - len(kept)
+        removed += len(row.places) - len(kept)
         if kept:
             numbers = row.numbers[: len(kept)]
             composition = outbox.compose(np.array(kept), np.ones(len(kept)), numbers)
             outbox.shorten(db, row.id, composition, len(kept))
         else:
             outbox.settle(db, [(row.id, row.batch)])
-    return dropped
+    return removed
 
 
-class Arrive(Job[protocol.Accepted]):
-    """Nothing is left on the servers that these come from: what was found here goes out."""
+@dataclass(slots=True)
+class FinishArrivals(Job[protocol.Accepted]):
+    """Releases the rows of subscriptions whose old server has nothing left to deliver."""
 
     fresh = True
 
-    def __init__(
-        self, registry: SubscriptionRegistry, request: protocol.Arrivals, on_applied: OnApplied
-    ) -> None:
-        self._registry = registry
-        self._request = request
-        self._on_applied = on_applied
-        self._arrived: list[int] = []
-        self._over: list[int] = []
-        self._addresses: list[str] = []
+    registry: SubscriptionRegistry
+    request: protocol.Arrivals
+    on_applied: OnApplied
+    _arrived: list[int] = field(default_factory=list, init=False)
+    _over: list[int] = field(default_factory=list, init=False)
+    _addresses: list[str] = field(default_factory=list, init=False)
 
     def work(self, db: Connection) -> protocol.Accepted:
-        registry = self._registry
-        for id, version in dict.fromkeys(self._request.versions):
+        registry = self.registry
+        for id, version in dict.fromkeys(self.request.versions):
             number = _find(registry, id, version)
             if number is None:
                 continue
             self._arrived.append(number)
             replays.finish_arrival(db, number)
-            if self._others(number):
-                continue
+            if any(source.kind == "log" for source in registry.replaying[number]):
+                continue  # a replay is not finished yet
             self._addresses += buffered.release(db, registry, id, finished=[number])
-            if len(registry.over(np.array([number], dtype=np.int64))):
+            if len(registry.find_ended(np.array([number], dtype=np.int64))):
                 self._over.append(number)
                 versions.end(db, [number], outbox.last_row(db))
         return protocol.Accepted()
 
-    def _others(self, number: int) -> bool:
-        """Whether a log is still to tell it a past of its own."""
-        return any(source.kind == "log" for source in self._registry.replaying[number])
-
     def done(self, result: protocol.Accepted) -> None:
-        registry = self._registry
+        registry = self.registry
         for number in self._arrived:
-            waiting = {source for source in registry.replaying[number] if source.kind == "log"}
-            if waiting:
-                registry.replaying[number] = waiting
-            else:
-                del registry.replaying[number]
+            for source in [one for one in registry.replaying[number] if one.kind == "server"]:
+                registry.finish_history(number, source)
         registry.mark_held([registry.versions[number].id for number in self._arrived])
         registry.remove(self._over)
-        self._on_applied(_applied(self._addresses), {})
+        self.on_applied(_applied(self._addresses), {})

@@ -1,68 +1,58 @@
-"""Answers the dispatcher's questions while a subscription moves between servers."""
+"""Answers the dispatcher's requests during a migration."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 
 from edn import protocol
 from edn.runtime.ownership import owned
 from edn_server.handover import departures
-from edn_server.handover.arrivals import Arrive, OnApplied, TakeKept, TakeTold
-from edn_server.handover.departures import Depart
+from edn_server.handover.arrivals import FinishArrivals, StoreBuffered, StoreDelivered
+from edn_server.handover.departures import ReportDepartures
+from edn_server.ingest.replay import OnApplied
 from edn_server.storage.database import SqliteStore
 from edn_server.storage.writer import Call
 from edn_server.subscriptions.registry import SubscriptionRegistry
 
 
 @owned("loop")
+@dataclass(slots=True)
 class Handover:
-    """Lives on the event loop; the work is done in the writer's thread."""
+    store: SqliteStore
+    registry: SubscriptionRegistry
+    _: KW_ONLY
+    take_batch: Callable[[], int]
+    check_room: Callable[[], Awaitable[None]]
+    #: reduces the backlog
+    subtract: Callable[[int], None]
+    on_applied: OnApplied
 
-    def __init__(
-        self,
-        store: SqliteStore,
-        registry: SubscriptionRegistry,
-        *,
-        take_batch: Callable[[], int],
-        check_room: Callable[[], Awaitable[None]],
-        subtract: Callable[[int], None],
-        on_applied: OnApplied,
-    ) -> None:
-        """`subtract` counts notifications that no longer wait."""
-        self._store = store
-        self._registry = registry
-        self._take_batch = take_batch
-        self._check_room = check_room
-        self._subtract = subtract
-        self._on_applied = on_applied
-
-    async def departures(self, request: protocol.Departures) -> protocol.Departed:
-        """Report the remaining work of departed subscriptions, and drop buffers that were handed over."""
-        answer, dropped = await self._store.committed(Depart(self._registry, request))
-        self._subtract(dropped)
+    async def report_departures(self, request: protocol.Departures) -> protocol.Departed:
+        """Reports the remaining work of departed subscriptions, and drops buffers that were handed over."""
+        answer, dropped = await self.store.committed(ReportDepartures(self.registry, request))
+        self.subtract(dropped)
         return answer
 
-    async def kept(self, question: protocol.BufferedQuery) -> protocol.BufferedPage:
-        """Return the next buffered rows of a departed subscription."""
-        return await self._store.committed(Call(lambda db: departures.kept(db, question)))
+    async def read_buffered(self, question: protocol.BufferedQuery) -> protocol.BufferedPage:
+        """Returns the next buffered notifications of a departed subscription."""
+        return await self.store.committed(Call(lambda db: departures.buffered_page(db, question)))
 
-    async def told(self, question: protocol.DeliveredIdsQuery) -> protocol.DeliveredIds:
-        """Return the next events that departed subscriptions were notified of and that may come again."""
-        return await self._store.committed(Call(lambda db: departures.told(db, question)))
+    async def read_delivered(self, question: protocol.DeliveredIdsQuery) -> protocol.DeliveredIds:
+        """Returns the next delivered events of departed subscriptions that another log may repeat."""
+        return await self.store.committed(Call(lambda db: departures.delivered_page(db, question)))
 
-    async def take_kept(self, page: protocol.BufferedPage) -> protocol.Accepted:
-        """Store rows that another server buffered."""
-        await self._check_room()
-        return await self._store.committed(
-            TakeKept(self._registry, self._take_batch(), page, self._on_applied)
-        )
+    async def store_buffered(self, page: protocol.BufferedPage) -> protocol.Accepted:
+        """Stores notifications that the old server buffered."""
+        await self.check_room()
+        job = StoreBuffered(self.registry, self.take_batch(), page, self.on_applied)
+        return await self.store.committed(job)
 
-    async def take_told(self, page: protocol.DeliveredIds) -> protocol.Accepted:
-        """Store which events another server notified arriving subscriptions of."""
-        return protocol.Accepted(
-            await self._store.committed(TakeTold(self._registry, page, self._on_applied))
-        )
+    async def store_delivered(self, page: protocol.DeliveredIds) -> protocol.Accepted:
+        """Stores which events the old server delivered to arriving subscriptions."""
+        job = StoreDelivered(self.registry, page, self.on_applied)
+        return protocol.Accepted(await self.store.committed(job))
 
-    async def arrivals(self, request: protocol.Arrivals) -> protocol.Accepted:
-        """Release the rows of subscriptions whose old server has nothing left."""
-        return await self._store.committed(Arrive(self._registry, request, self._on_applied))
+    async def finish_arrivals(self, request: protocol.Arrivals) -> protocol.Accepted:
+        """Releases the rows of subscriptions whose old server has nothing left to deliver."""
+        return await self.store.committed(FinishArrivals(self.registry, request, self.on_applied))

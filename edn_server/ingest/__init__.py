@@ -1,4 +1,4 @@
-"""Turns messages of dispatchers into notifications: frames, control records, replays, undecided matches.
+"""Turns frames, control records and replays into notifications, and decides undecided matches.
 
 May import `outbox`, `subscriptions` and `storage`.
 """

@@ -192,7 +192,7 @@ class ApplyFrame(Job[Applied]):
         keep_newest(registry.rings, self._controls.rings)
         registry.moved.update(self._controls.moved)
         registry.discard(log.name, self._controls.unknown)
-        registry.elsewhere.update(
+        registry.migrated.update(
             registry.versions[number].id for number in self._controls.moved if number in registry.versions
         )
         self._controls.holds.apply()
@@ -205,14 +205,14 @@ class ApplyFrame(Job[Applied]):
 
     def _count(self) -> None:
         """Count evaluated and matched events, in memory (see `subscriptions.counters`)."""
-        tally, versions = self._registry.tally, self._registry.versions
+        counters, versions = self._registry.counters, self._registry.versions
         for topic, offsets in self._came.items():
-            tally.came(topic, sum(map(len, offsets)))
+            counters.count_events(topic, sum(map(len, offsets)))
         for number, offset in self._controls.begun:
             topic = versions[number].topic
             later = sum(int(np.count_nonzero(own > offset)) for own in self._came.get(topic, ()))
-            tally.began(number, topic, later)
-        tally.matched(self._numbers)
+            counters.activate(number, topic, later)
+        counters.matched(self._numbers)
 
     # -- steps ------------------------------------------------------------------------------------------
 
@@ -244,11 +244,11 @@ class ApplyFrame(Job[Applied]):
         holds = self._controls.holds
         # A migrated version that ended before it began here: its hand-over will not come.
         awaited = self._controls.ended & self._registry.replaying.keys()
-        holds.cancel(db, [number for number in awaited if not self._registry.begun(number, self._log)])
+        holds.cancel(db, [number for number in awaited if not self._registry.is_activated(number, self._log)])
         # A version with a running replay ends with its last page.
         coming = {*self._registry.replaying, *holds.begun} - {*holds.cancelled}
         ended = np.array(sorted(self._controls.ended - coming), dtype=np.int64)
-        self._over = self._registry.over(ended, self._log).tolist()
+        self._over = self._registry.find_ended(ended, self._log).tolist()
         if self._over:
             versions.end(db, self._over, outbox.last_row(db))
 
@@ -284,7 +284,7 @@ class ApplyFrame(Job[Applied]):
                 trace = segment.traces[index] if segment.traces else ""
                 self._events[place] = Event(segment.topic, name, int(stamps[index]), body, trace)
                 sizes[place] = len(body)
-                if registry.several and name != generated_id(frame.log, int(columns.offsets[row])):
+                if registry.multi_dispatcher and name != generated_id(frame.log, int(columns.offsets[row])):
                     self._chosen[place] = int(columns.times[row])
             all_places.append(own[events])
             all_numbers.append(numbers)
@@ -330,7 +330,7 @@ class ApplyFrame(Job[Applied]):
         doubts = np.zeros(len(events), dtype=np.bool_)
         if len(covers):
             doubts[self._decide(topic, segment, columns, events, numbers, covers, kept)] = True
-        several = np.flatnonzero(kept & topic.several[entries])
+        several = np.flatnonzero(kept & topic.multi_rect[entries])
         if len(several):
             pairs = events[several] * np.int64(len(self._registry.address)) + numbers[several]
             _, once = np.unique(pairs, return_index=True)

@@ -1,28 +1,29 @@
-"""Applies control records: where versions begin and end to match, and when they expire.
+"""Applies control records: they set the intervals and expiries of versions.
 
-    activate     a version begins: since := offset
-    change       the named one begins, the older ones of its subscription end there
-    move         the same, but the named one and the older ones are on different servers (see
+    activate     starts a version: since := offset
+    change       starts the named version and ends the older ones of its subscription
+    move         the same, but the named version and the older ones are on different servers (see
                  `handover.departures`, `handover.arrivals`)
-    deactivate   the versions that it names end; of a subscription that it names the active one ends, or,
-                 when none is, those that were stored for nothing. So a subscription that is made anew under
-                 the id of one whose end this server has yet to read loses nothing
-    renew        a new expiry, in this log, for the version that is active there
-    pause        what matches after it is kept and not sent; resume lets it go (see `outbox.buffered`)
-    rotate       the secrets of an address change; no interval does
-    join         what a log that its dispatcher has left has active begins here too. What no log activated is
-                 dropped if its dispatcher cannot mean it any more: an earlier incarnation stored it, or its
-                 log is retired. Of several dispatchers each activates in its own log what it has learnt of
+    deactivate   ends the named versions. Of a named subscription it ends the active version or, without one,
+                 all versions, which were stored in vain. So a subscription that reuses the id of an ended one
+                 is safe, even if this server has yet to read the end of the old one
+    renew        sets the expiry, in this log, of the active version
+    pause        buffers later matches; resume releases them (see `outbox.buffered`)
+    rotate       changes the signing keys of an address; no interval changes
+    join         starts the versions that are active in a log that the dispatcher has left. Ends versions that
+                 no log activated and that their dispatcher no longer knows: an earlier incarnation stored
+                 them, or their log is retired. Each of several dispatchers activates in its own log
 
-A record changes the columns at once, because the events of the same frame are matched with them, and
-remembers what was there, so that a failed transaction can take it back. Inside a frame the order of controls
-and events needs no care: an event is compared with (since, until], and *renew* is only accepted before the
-expiry that it replaces, so that the latest expiry holds for every event of the frame.
+A record changes the columns at once, because the events of the same frame are matched with them, and saves
+the old values for `undo` after a failed transaction. Inside a frame the order of records and events does not
+matter: matching compares an event with (since, until], and *renew* is accepted only before the old expiry, so
+the latest expiry is right for every event of the frame.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import structlog
@@ -50,17 +51,18 @@ class ControlRecords:
         self._registry = registry
         self._log = log
         self._before: list[tuple[Int64s, Int64s, Int64s]] = []
-        self._moved: set[int] = set()
+        #: numbers whose interval or expiry changed
+        self._changed: set[int] = set()
         #: numbers that this frame ends in this log
         self.ended: set[int] = set()
-        #: (number, offset) of what begins in it
+        #: (number, offset) of versions that it starts
         self.begun: list[tuple[int, int]] = []
         self.rings: list[KeyRing] = []
-        #: versions that end and are not stored (see `subscriptions.store`)
+        #: ended versions that are not stored (see `subscriptions.store`)
         self.unknown: list[tuple[str, int]] = []
-        #: numbers whose subscription goes on elsewhere
+        #: numbers whose subscription migrated to another server
         self.moved: list[int] = []
-        #: (number, why) of what ended by another's will than its subscriber's
+        #: (number, reason) of versions that ended without their subscriber's request
         self.cancelled: list[tuple[int, str]] = []
         self.holds = FrameHolds(registry, log.name)
         self.joined = log.joined
@@ -71,10 +73,7 @@ class ControlRecords:
             case "activate":
                 for id, version in control.versions:
                     self._begin(id, version, offset)
-                for id, version in control.replays:
-                    number = self._number(id, version)
-                    if number is not None:
-                        self.holds.begin_replay(number)
+                self._begin_replays(control)
             case "pause" | "resume":
                 for id in control.ids:
                     self.holds.add(id, offset, control.kind, control.revision)
@@ -86,14 +85,11 @@ class ControlRecords:
                 for id, version in control.versions:
                     older = self._older(id, version)
                     self._end(older, offset)
-                    if self._number(id, version) is not None:
+                    if self._registry.find(id, version) is not None:
                         self._begin(id, version, offset)
                     else:
                         self.moved += older
-                for id, version in control.replays:
-                    number = self._number(id, version)
-                    if number is not None:
-                        self.holds.begin_replay(number)
+                self._begin_replays(control)
             case "deactivate":
                 for id in control.ids:
                     self.holds.add(id, offset, "end")
@@ -103,10 +99,11 @@ class ControlRecords:
                     if control.end and numbers:
                         self.cancelled.append((numbers[-1], control.end))
                 for id, version in control.versions:
-                    named = self._number(id, version)
+                    named = self._registry.find(id, version)
                     if named is None:
                         self.unknown.append((id, version))
-                    self._end([] if named is None else [named], offset)
+                    else:
+                        self._end([named], offset)
             case "renew":
                 for id, expires in control.expiries:
                     self._renew(id, NEVER if expires is None else expires)
@@ -126,37 +123,43 @@ class ControlRecords:
             db,
             [
                 versions.Interval(n, log.name, int(log.since[n]), int(log.until[n]), int(log.expires[n]))
-                for n in sorted(self._moved)
+                for n in sorted(self._changed)
             ],
         )
         versions.store_rings(db, self.rings)
         versions.mark_moved(db, self.moved)
 
-    # -- one kind each ----------------------------------------------------------------------------------
+    # -- kinds of records -------------------------------------------------------------------------------
 
     def _begin(self, id: str, version: int, offset: int) -> None:
-        number = self._number(id, version)
+        number = self._registry.find(id, version)
         if number is None:
-            logger.error("a version that is not stored was activated", subscription=id, version=version)
+            logger.error("activated_version_missing", subscription=id, version=version)
             return
         if self._log.since[number] == NEVER:
-            # A deactivate before it, of an earlier life of the same subscription, may have ended it.
+            # A deactivate of an earlier subscription with this id may have ended it.
             self._set(self._log.until, [number], NEVER)
             self._set(self._log.since, [number], offset)
-            self._moved.add(number)
+            self._changed.add(number)
             self.ended.discard(number)
             self.begun.append((number, offset))
+
+    def _begin_replays(self, control: protocol.Control) -> None:
+        for id, version in control.replays:
+            number = self._registry.find(id, version)
+            if number is not None:
+                self.holds.begin_replay(number)
 
     def _end(self, numbers: list[int], offset: int) -> None:
         open_ended = [number for number in numbers if self._log.until[number] == NEVER]
         self._set(self._log.until, open_ended, offset)
-        self._moved.update(open_ended)
+        self._changed.update(open_ended)
         self.ended.update(open_ended)
 
     def _renew(self, id: str, expires: int) -> None:
         active = [n for n in self._numbers(id) if self._active(n)]
         self._set(self._log.expires, active, expires)
-        self._moved.update(active)
+        self._changed.update(active)
 
     def _join(self, control: protocol.Control) -> None:
         registry, log = self._registry, self._log
@@ -172,15 +175,15 @@ class ControlRecords:
             if other.retired:
                 drop |= registry.stored_by[living] == registry.log_number(other.name)
             begun = other.since[living] != NEVER
-            if registry.several and not other.retired:
-                # Its dispatcher may be about to have it activated here, too, or ended.
+            if registry.multi_dispatcher and not other.retired:
+                # Its dispatcher may be about to activate or end it here, too.
                 drop &= ~begun
                 continue
             active |= begun & (other.until[living] == NEVER)
             ended |= other.until[living] != NEVER
         begins = living[active & ~ended & ~own]
         self._set(log.since, begins.tolist(), control.offset)
-        self._moved.update(begins.tolist())
+        self._changed.update(begins.tolist())
         self._end(living[ended | (drop & ~active)].tolist(), control.offset)
         self.joined = control.offset
 
@@ -192,10 +195,6 @@ class ControlRecords:
     def _older(self, id: str, version: int) -> list[int]:
         return [n for n in self._numbers(id) if self._registry.versions[n].version < version]
 
-    def _number(self, id: str, version: int) -> int | None:
-        found = (n for n in self._numbers(id) if self._registry.versions[n].version == version)
-        return next(found, None)
-
     def _active(self, number: int) -> bool:
         return bool(self._log.since[number] != NEVER and self._log.until[number] == NEVER)
 
@@ -206,72 +205,70 @@ class ControlRecords:
             column[index] = value
 
 
-class Follow(Job[None]):
-    """A dispatcher named its log; one that it had before it has left, and that ends nothing any more."""
+@dataclass(slots=True)
+class FollowLog(Job[None]):
+    """Follows the log of a dispatcher, and retires the log that it had before."""
 
     fresh = True
 
-    def __init__(self, registry: SubscriptionRegistry, url: str, log: str, incarnation: int) -> None:
-        self._registry = registry
-        self._url = url
-        self._name = log
-        self._incarnation = incarnation
-        self._left: list[str] = []
-        self._over: list[int] = []
+    registry: SubscriptionRegistry
+    url: str
+    log: str
+    incarnation: int
+    _left: list[str] = field(default_factory=list, init=False)
+    _over: list[int] = field(default_factory=list, init=False)
 
     def work(self, db: Connection) -> None:
-        # The only dispatcher has no other log in use, whoever had it before.
-        url = self._url if self._registry.several else None
-        self._left = logs.others_of(db, self._name, url)
-        _retire(db, self._registry, self._left, self._name)
-        logs.follow(db, self._name, self._incarnation, self._url)
-        log = self._registry.logs.get(self._name)
+        # A single dispatcher has no other log in use.
+        url = self.url if self.registry.multi_dispatcher else None
+        self._left = logs.others_of(db, self.log, url)
+        _retire(db, self.registry, self._left, self.log)
+        logs.follow(db, self.log, self.incarnation, self.url)
+        log = self.registry.logs.get(self.log)
         if log is None or log.cursor is None:
             return
-        self._over = _over(db, self._registry, [*self._left], log)
+        self._over = _over(db, self.registry, [*self._left], log)
 
     def done(self, result: None) -> None:
-        log = self._registry.log(self._name)
-        log.incarnation = max(log.incarnation, self._incarnation)
+        log = self.registry.log(self.log)
+        log.incarnation = max(log.incarnation, self.incarnation)
         log.retired = False
-        _leave(self._registry, self._left, self._name)
-        self._registry.remove(self._over)
+        _leave(self.registry, self._left, self.log)
+        self.registry.remove(self._over)
 
 
-class Leave(Job[None]):
-    """Logs of dispatchers that this server is no longer told to follow end nothing any more."""
+@dataclass(slots=True)
+class RetireLogs(Job[None]):
+    """Retires the logs of dispatchers that are no longer in the settings."""
 
     fresh = True
 
-    def __init__(self, registry: SubscriptionRegistry, urls: Sequence[str]) -> None:
-        """`urls`: those that it is told to."""
-        self._registry = registry
-        self._urls = urls
-        self._left: list[str] = []
-        self._over: list[int] = []
+    registry: SubscriptionRegistry
+    #: dispatchers in the settings
+    urls: Sequence[str]
+    _left: list[str] = field(default_factory=list, init=False)
+    _over: list[int] = field(default_factory=list, init=False)
 
     def work(self, db: Connection) -> None:
         known = logs.followed(db)
-        self._left = [log for log, url in known if url not in self._urls]
-        live = [log for log in self._registry.logs.values() if log.live and log.name not in self._left]
-        if len(known) <= len(self._urls) or not live:
-            self._left = []  # none has gone; one that has another address now says so itself
+        self._left = [log for log, url in known if url not in self.urls]
+        live = [log for log in self.registry.logs.values() if log.live and log.name not in self._left]
+        if len(known) <= len(self.urls) or not live:
+            self._left = []  # no dispatcher has gone; one with a new address registers it itself
             return
-        _retire(db, self._registry, self._left, live[0].name)
-        self._over = _over(db, self._registry, self._left, live[0])
+        _retire(db, self.registry, self._left, live[0].name)
+        self._over = _over(db, self.registry, self._left, live[0])
 
     def done(self, result: None) -> None:
         if self._left:
-            live = next(
-                log for log in self._registry.logs.values() if log.live and log.name not in self._left
-            )
-            _leave(self._registry, self._left, live.name)
-            self._registry.remove(self._over)
+            live = next(log for log in self.registry.logs.values() if log.live and log.name not in self._left)
+            _leave(self.registry, self._left, live.name)
+            self.registry.remove(self._over)
 
 
 def _retire(db: Connection, registry: SubscriptionRegistry, left: Sequence[str], heir: str) -> None:
     logs.retire(db, left, heir)
-    # Nobody will tell the rest of that past: what waits behind it goes out.
+    # The rest of those replays will not arrive: release the notifications that wait for it.
     for number, sources in registry.replaying.items():
         found = registry.versions.get(number)
         if found is not None and not _others(sources, left):
@@ -279,17 +276,17 @@ def _retire(db: Connection, registry: SubscriptionRegistry, left: Sequence[str],
 
 
 def _others(sources: set[Source], left: Sequence[str]) -> set[Source]:
-    """Return the sources of a history that do not depend on the dispatchers of these logs."""
+    """Returns the sources of a history that do not depend on the dispatchers of these logs."""
     return {source for source in sources if source.log not in left}
 
 
 def _over(db: Connection, registry: SubscriptionRegistry, left: Sequence[str], heir: LogState) -> list[int]:
-    """Versions that no log matches any more, once those are left."""
+    """Ends the versions that no log matches once these logs are retired; returns their numbers."""
     ended = registry.living & (heir.until != NEVER)
     for log in registry.logs.values():
         if log.live and log.name not in left:
             ended &= log.until != NEVER
-    # One whose past is still coming ends with the last page of it.
+    # A version whose replay is unfinished ends with its last page.
     ended[[n for n, sources in registry.replaying.items() if _others(sources, left)]] = False
     over: list[int] = np.flatnonzero(ended).tolist()
     versions.end(db, over, outbox.last_row(db))

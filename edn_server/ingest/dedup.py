@@ -1,12 +1,12 @@
-"""An event that came by two logs is told once: for events whose ids their publishers chose.
+"""Delivers an event once although two logs contain it, if its publisher chose its id.
 
-A publisher that got no answer from one dispatcher sends the same event, under the same id, to another. Each
-dispatcher knows only its own log, but a server reads all of them. So it notes, in the transaction of the
-outbox rows, whom an event of a chosen id was told to, and leaves those out when another log brings it again:
-the others among its matches, who subscribed in between, still hear of it.
+A publisher that got no answer from one dispatcher sends the event, with the same id, to another. Each
+dispatcher knows only its own log; a server reads all of them. So it stores the recipients of such an event in
+the transaction of the outbox rows, and skips them when another log contains the event again. Subscriptions
+that began in between still receive it.
 
-Only a server that follows several logs does so. Inside one log the dispatcher keeps ids apart, and ids that
-no publisher chose name their log. What is noted is forgotten after a day, as the dispatchers do.
+Only a server that follows several logs does so. Within one log the dispatcher rejects repeated ids, and
+generated ids contain their log. Recipients are forgotten after a day, like ids on the dispatchers.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ from edn_server.storage import delivered_ids
 from edn_server.storage.delivered_ids import Delivered
 from edn_server.storage.interface import Connection
 from edn_server.storage.outbox import Event
-from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import SubscriptionRegistry
 from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s
 
-#: microseconds for which the same id is the same event
+#: microseconds during which the same id is the same event
 KEPT = 86_400 * 1_000_000
-#: rows that one job forgets
+#: rows that one job deletes
 STEP = 5000
 
 
 @functools.lru_cache(maxsize=1 << 17)
 def label(subscription: str) -> int:
-    """Hash a subscription id: short, because a day of matches is stored."""
+    """Hashes a subscription id; short, because a day of matches is stored."""
     return int.from_bytes(hashlib.blake2b(subscription.encode(), digest_size=4).digest(), "little")
 
 
@@ -45,10 +44,10 @@ def fresh(
     places: Int64s,
     numbers: Int32s,
 ) -> Flags:
-    """Which of the matches (place, number) were not told before; they are noted as told.
+    """Returns which matches (place, number) are new, and stores them as delivered.
 
-    The matches are in the order of places. `times`: the log's time of each event, by place, whose id was
-    chosen; others pass.
+    The matches are in the order of places. `times`: log time by place of the events with client-chosen ids;
+    matches of other events are new.
     """
     wanted = np.ones(len(places), dtype=np.bool_)
     for place, time in times.items():
@@ -64,7 +63,7 @@ def fresh(
 
 
 def note(db: Connection, topic: int, event: str, time: int, subscriptions: Sequence[str]) -> list[str]:
-    """Another server told these subscriptions of an event; those of them that were told here, too."""
+    """Stores that another server delivered an event; returns the subscriptions that also got it here."""
     labels = np.array([label(name) for name in subscriptions], dtype="<u4")
     found = delivered_ids.find(db, topic, event)
     repeated: list[str] = []
@@ -74,13 +73,3 @@ def note(db: Connection, topic: int, event: str, time: int, subscriptions: Seque
         labels, time = np.union1d(found.recipients, labels), found.time
     delivered_ids.store(db, topic, event, Delivered(time, labels))
     return repeated
-
-
-class Forget(Job[int]):
-    """Events of before a time come no more; how many were forgotten, at most `STEP`."""
-
-    def __init__(self, before: int) -> None:
-        self._before = before
-
-    def work(self, db: Connection) -> int:
-        return delivered_ids.forget(db, self._before, STEP)

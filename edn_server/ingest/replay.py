@@ -1,14 +1,15 @@
-"""A page of a new subscription's past becomes notifications, for it alone, outside the stream's cursor.
+"""Applies a page of a replay: retained events for one new subscription, apart from the cursor of the log.
 
-What was available when the subscription began comes in pages, each from the position that is committed with
-the rows of the page before it: a page that begins elsewhere is a repeat, or one too early, and changes
-nothing. With the last page the live notifications that waited go out (see `outbox.buffered`).
+Each page starts at the position that was committed with the rows of the page before it. A page that starts
+elsewhere is a repetition or too early, and changes nothing. The last page releases the live notifications
+that waited (see `outbox.buffered`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,38 +30,38 @@ from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import LogState, SubscriptionRegistry
 from edn_server.subscriptions.topic_index import Int64s
 
+#: called in the writer's thread after a commit, with the result and the payloads by place
+OnApplied = Callable[[Applied, dict[int, Event]], None]
 
+
+@dataclass(slots=True)
 class ApplyReplay(Job[protocol.ReplayAck]):
     fresh = True
 
-    def __init__(
-        self,
-        registry: SubscriptionRegistry,
-        batch: int,
-        page: protocol.ReplayPage,
-        on_applied: Callable[[Applied, dict[int, Event]], None],
-    ) -> None:
-        """`batch` is this page's alone; `on_applied` hears, in the writer's thread, what is committed."""
-        self._registry = registry
-        self._batch = batch
-        self._page = page
-        self._source = Source("log", page.log)
-        self._on_applied = on_applied
-        self._number: int | None = None
-        self._over = False
-        self._events: dict[int, Event] = {}
-        self._addresses: list[str] = []
-        self._entries = 0
-        #: events of the page that may match or not
-        self._doubts = 0
-        self._drops = Drops()
+    registry: SubscriptionRegistry
+    #: an unused batch
+    batch: int
+    page: protocol.ReplayPage
+    on_applied: OnApplied
+    _number: int | None = field(default=None, init=False)
+    _over: bool = field(default=False, init=False)
+    _events: dict[int, Event] = field(default_factory=dict, init=False)
+    _addresses: list[str] = field(default_factory=list, init=False)
+    _entries: int = field(default=0, init=False)
+    #: undecided events of the page
+    _doubts: int = field(default=0, init=False)
+    _drops: Drops = field(default_factory=Drops, init=False)
+
+    @property
+    def _source(self) -> Source:
+        return Source("log", self.page.log)
 
     def work(self, db: Connection) -> protocol.ReplayAck:
-        page, registry = self._page, self._registry
+        page, registry = self.page, self.registry
         if not 0 <= page.after <= page.upto:
-            raise CorruptMessage(f"a page of the offsets ({page.after}, {page.upto}]")
-        number = self._find()
-        if number is None:
+            raise CorruptMessage(f"offsets of a page must rise, got ({page.after}, {page.upto}]")
+        number = registry.find(page.subscription, page.version)
+        if number is None or self._source not in registry.replaying.get(number, ()):
             return protocol.ReplayAck(page.upto, done=True)
         source = self._source
         position = replays.position(db, number, source)
@@ -76,47 +77,37 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         return protocol.ReplayAck(page.upto, done=page.final)
 
     def done(self, result: protocol.ReplayAck) -> None:
-        registry, number = self._registry, self._number
+        registry, number = self.registry, self._number
         if number is None:
             return
         if result.done:
             subscription = registry.versions[number].id
-            sources = registry.replaying.get(number, set())
-            sources.discard(self._source)
-            if not sources:
-                registry.replaying.pop(number, None)
+            registry.finish_history(number, self._source)
             registry.mark_held([subscription])
             if self._over:
                 registry.remove([number])
         matched = np.full(max(0, len(self._events) - self._doubts), number, dtype=np.int32)
-        registry.tally.matched(matched)
+        registry.counters.matched(matched)
         applied = Applied(
             protocol.FrameAck(0, 0),
             addresses=tuple(dict.fromkeys(self._addresses)),
-            batch=self._batch,
+            batch=self.batch,
             entries=self._entries,
             doubtful=self._doubts > 0,
             drops=self._drops,
         )
-        self._on_applied(applied, self._events)
+        self.on_applied(applied, self._events)
 
     # -- steps ------------------------------------------------------------------------------------------
 
-    def _find(self) -> int | None:
-        page, registry = self._page, self._registry
-        for number in registry.numbers.get(page.subscription, []):
-            if registry.versions[number].version == page.version:
-                return number if self._source in registry.replaying.get(number, ()) else None
-        return None
-
     def _write_rows(self, db: Connection, number: int) -> None:
-        registry, segment = self._registry, self._page.segment
+        registry, segment = self.registry, self.page.segment
         if segment is None:
             return
         places, sizes = self._match(db, segment, number)
         subscription = registry.versions[number].id
         speaker = buffered.speaker(registry, subscription)
-        if self._page.log in registry.paused.get(subscription, ()):
+        if self.page.log in registry.paused.get(subscription, ()):
             queue = outbox.kept(subscription, "buffered", "history")
         else:
             address = registry.addresses[registry.address[speaker]]
@@ -128,22 +119,22 @@ class ApplyReplay(Job[protocol.ReplayAck]):
             rows = [row._replace(doubt=number + 1) for row in rows]
         events = list(self._events.items())
         self._drops = outbox.write(
-            db, self._batch, events, [(queue, row) for row in rows], registry.limits
+            db, self.batch, events, [(queue, row) for row in rows], registry.limits
         ).drops
         self._entries += sum(row.events for row in rows) - self._drops.total
 
     def _match(self, db: Connection, segment: protocol.Segment, number: int) -> tuple[Int64s, Int64s]:
-        """Places of the events that the subscription matches exactly, and the sizes of all."""
-        version = self._registry.versions[number]
+        """Returns the places of matching or undecided events, and the sizes of all events."""
+        version = self.registry.versions[number]
         if segment.topic != version.topic:
-            raise CorruptMessage(f"a page must be of topic {version.topic}, got {segment.topic}")
-        topic = self._registry.topics[segment.topic]
+            raise CorruptMessage(f"topic of a page must be {version.topic}, got {segment.topic}")
+        topic = self.registry.topics[segment.topic]
         ends, stamps = ends_of(segment.lines), protocol.int64_array(segment.stamps)
         offsets = protocol.int64_array(segment.offsets)
         same = len(ends) == len(stamps) == len(offsets) == len(segment.times) // 8
         if not same or not {len(segment.ids), len(segment.traces)} <= {0, len(ends)}:
-            raise CorruptMessage("the columns of a page differ in length")
-        schema, bound = topic.schema(version.width), self._registry.bound(number)
+            raise CorruptMessage("columns of a page must have equal lengths")
+        schema, bound = topic.schema(version.width), self.registry.bound(number)
         sizes, times = np.diff(ends, prepend=0), protocol.int64_array(segment.times)
         matched, chosen = [], {}
         budget, began = Budget(), time.perf_counter()
@@ -151,30 +142,30 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         for place in range(len(ends)):
             body = cut(segment.lines, ends, place)
             spent = time.perf_counter() - began
-            # What the writer has no time for is decided later (see `undecided`).
+            # Beyond the budget, matches stay undecided until later (see `undecided`).
             self._doubts += self._doubts > 0 or spent + bound.cost.seconds(len(body)) > left
             if self._doubts or bound.matches(schema.values(body)):
-                made = protocol.generated_id(self._page.log, int(offsets[place]))
+                made = protocol.generated_id(self.page.log, int(offsets[place]))
                 name = segment.ids[place] if segment.ids else made
                 trace = segment.traces[place] if segment.traces else ""
                 self._events[place] = Event(segment.topic, name, int(stamps[place]), body, trace)
                 matched.append(place)
-                if self._registry.several and name != made:
+                if self.registry.multi_dispatcher and name != made:
                     chosen[place] = int(times[place])
         places = np.array(matched, dtype=np.int64)
         if chosen:
             numbers = np.full(len(places), number, dtype=np.int32)
-            places = places[dedup.fresh(db, self._registry, self._events, chosen, places, numbers)]
+            places = places[dedup.fresh(db, self.registry, self._events, chosen, places, numbers)]
             self._events = {place: self._events[place] for place in places.tolist()}
         return places, sizes
 
     def _finish(self, db: Connection, number: int, log: LogState) -> None:
-        """The past is told: the live ones may follow, and a version that ended meanwhile is over."""
-        registry = self._registry
+        """Releases live notifications, and ends a version that the log ended meanwhile."""
+        registry = self.registry
         subscription = registry.versions[number].id
         others = registry.replaying.get(number, set()) - {self._source}
         if not others:
             self._addresses += buffered.release(db, registry, subscription, finished=[number])
-        if not others and len(registry.over(np.array([number], dtype=np.int64), log)):
+        if not others and len(registry.find_ended(np.array([number], dtype=np.int64), log)):
             self._over = True
             versions.end(db, [number], outbox.last_row(db))

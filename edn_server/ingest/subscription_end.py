@@ -1,8 +1,8 @@
-"""Writes the notice that a subscription ended by another's will than its subscriber's.
+"""Notifies subscribers of subscriptions that ended without their request.
 
-WS-Eventing has a message for it, and subscribers may name an endpoint that it goes to
-(`edn.formats.soap.address`). It is a row of the outbox like any other, written in the transaction in which
-the log ends the subscription: delivered once, and retried until the endpoint accepts it.
+WS-Eventing has a message for it, and subscribers may name an endpoint for it (`edn.formats.soap.address`).
+The notice is an ordinary outbox row, written in the transaction that ends the subscription, and retried until
+the endpoint accepts it.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from edn_server.subscriptions.registry import SubscriptionRegistry
 
 _REASONS = {
     CANCELLED: "the subscription was cancelled, or its topic deleted",
-    FAILED: "notifications were not taken for too long",
+    FAILED: "notifications could not be delivered for too long",
 }
 
 
 def write(db: Connection, registry: SubscriptionRegistry, cancelled: Iterable[tuple[int, str]]) -> list[str]:
-    """Rows for those who want to be told that versions ended, by (number, why); their addresses."""
-    told = []
+    """Writes a notice for each (number, reason) whose subscriber wants one; returns the addresses."""
+    notified = []
     now = int(clock.steady() * 1e6)
     for number, why in cancelled:
-        target = _told(registry.addresses[registry.address[number]])
+        target = _end_address(registry.addresses[registry.address[number]])
         if target is None:
             continue
         named = public_id(registry.versions[number].id)
         body = body_of(End(named, why, _REASONS.get(why, why)))
         outbox.write_body(db, target, body, 1, created=now)
-        told.append(target)
-    return told
+        notified.append(target)
+    return notified
 
 
-def _told(address: str) -> str | None:
-    """The address that is told of the end of a subscription at this one."""
+def _end_address(address: str) -> str | None:
+    """Returns the address for the end notice of a subscription at this address."""
     url = addresses.url_of(address)
     if not url.startswith("soap:"):
         return None

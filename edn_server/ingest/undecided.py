@@ -1,19 +1,19 @@
-"""Exact predicates that would hold up everybody are asked later, in slices, and by turns between tenants.
+"""Decides expensive predicates later, in slices, in turns between tenants.
 
-Theory of operation ------------------- A rectangle that only covers leaves a filter's exact predicate to be
-asked: for `contains`, `suffix`, XPath, and for what was too much for rectangles. The writer's thread, which
-serves all tenants, asks them as long as the frame's **budget** lasts: so much time for one tenant, and so
-much for all. Small events and filters never come near it. Whatever is beyond, or would be by its estimated
-cost (`edn.model.filter.cost`), is written to the outbox as if it matched, **in doubt**.
+Theory of operation ------------------- Where a rectangle is only a cover, the exact predicate of the filter
+must be evaluated: for `contains`, `suffix`, XPath, and filters that are too complex for rectangles. The
+writer's thread serves all tenants, so it evaluates predicates within the **budget** of the frame: one limit
+per tenant, and one for all. Small events and filters never come near it. A match beyond the budget, by time
+or by estimated cost (`edn.model.filter.cost`), is written to the outbox **undecided**, as if it matched.
 
-A row in doubt stands at its place in the order of its address, and is not read before it is decided; so
-delivery in order, pauses, moves and restarts need no care. An address is one tenant's, so only that tenant
-waits. `Decider` decides such rows in a thread of its own, tenant by tenant in turns of `TURN` seconds, and
-rests as long as it works in Python, so that the event loop and the writer get the interpreter in between.
-Searching and XPaths run without the interpreter lock. Decided rows are written back: without the matches that
-were none, or not at all.
+An undecided row has its place in the order of its address and is not read before it is decided, so order,
+pauses, migrations and restarts need no special care. An address belongs to one tenant, so only that tenant
+waits. `Decider` decides such rows in its own thread, tenant by tenant in turns of `TURN` seconds, and rests
+as long as it works in Python, so that the event loop and the writer get the interpreter. Text search and
+XPath run without the interpreter lock. A decided row is written back without the matches that failed, or
+deleted.
 
-The verdict is the same wherever it is found: it depends on the event and the version only.
+A decision depends on the event and the version only, so it is the same whenever it is made.
 """
 
 from __future__ import annotations
@@ -41,31 +41,31 @@ from edn_server.subscriptions.registry import SubscriptionRegistry
 
 logger = structlog.get_logger()
 
-#: seconds that exact predicates may take of one frame, or page of a replay: of one tenant, and of all
+#: seconds per frame, or page of a replay, for predicates of one tenant, and of all
 EACH = 0.010
 ALL = 0.030
-#: seconds to read and bind one byte of a filter that was not asked before
+#: seconds to parse and bind one byte of an unbound filter
 READING = 5e-7
-#: seconds of one tenant's turn, and after which a turn in Python rests for as long
+#: seconds of one tenant's turn, and of work in Python before a rest of the same length
 TURN = 0.020
 REST = 0.001
-#: seconds that one rest lasts at most
+#: maximum seconds of a rest
 LONGEST_REST = 0.1
-#: rows of one address that are taken note of at once
+#: undecided rows that are read per address at once
 ROWS = 64
-#: seconds until a failure is tried again
+#: seconds until a retry after a failure
 AGAIN = 1.0
-#: filters that are kept bound, and bytes of patterns that are kept prepared
+#: cached bound filters, and bytes of cached pattern sets
 FILTERS = 4096
 PREPARED = 64 << 20
-#: patterns and characters from which on preparing them pays
+#: minimum of patterns and of characters for which a pattern set pays
 LEAST_PATTERNS = 8
 LEAST_TEXT = 512
 
 
 @dataclass(slots=True)
 class Budget:
-    """The time that exact predicates may still spend on one frame."""
+    """The time left for the predicates of one frame."""
 
     each: float = field(default_factory=lambda: EACH)
     all: float = field(default_factory=lambda: ALL)
@@ -81,10 +81,10 @@ class Budget:
 
 
 def affordable(registry: SubscriptionRegistry, number: int, size: int, left: float) -> bool:
-    """Whether the predicate of a version, asked of an event of that size, is within the time that is left.
+    """Returns whether evaluating a version's predicate on an event of that size fits into the time left.
 
-    A filter that was not asked before is bound first, which takes milliseconds for a large one. If there is
-    no time for that, `Decider` binds it, and leaves it here for the next event.
+    An unbound filter is bound first, which takes milliseconds for a large one. If there is no time for that,
+    `Decider` binds it and stores it in the registry for the next event.
     """
     if left <= 0:
         return False
@@ -97,8 +97,8 @@ def affordable(registry: SubscriptionRegistry, number: int, size: int, left: flo
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The predicate of a version, and what decodes events for it."""
+class BoundVersion:
+    """The bound filter of a version, and the schema that decodes events for it."""
 
     number: int
     id: str
@@ -109,54 +109,54 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Patterns, prepared."""
+    """A prepared pattern set."""
 
     patterns: Patterns
     among: frozenset[str]
-    #: the filters that they are of; as long as these are here, nothing else has their identity
+    #: filters of the patterns; the references keep their ids unique
     filters: tuple[BoundFilter, ...]
 
 
 @owned("reader")
-class Library:
-    """Filters as they were stored, bound; sets of patterns, prepared. One thread."""
+class FilterCache:
+    """Caches bound filters and pattern sets, for one thread."""
 
     def __init__(self) -> None:
-        self._filters: OrderedDict[tuple[int, str, int], Asked] = OrderedDict()
+        self._filters: OrderedDict[tuple[int, str, int], BoundVersion] = OrderedDict()
         self._schemas: OrderedDict[tuple[int, int], Schema] = OrderedDict()
         self._prepared: OrderedDict[tuple[int, ...], dict[str, Search]] = OrderedDict()
         self._prepared_bytes = 0
-        #: the event that was asked about last, decoded: rows of one frame tell of the same ones
+        #: the last event, decoded: rows of one frame share events
         self._latest: tuple[int, int] | None = None
         self._decoded: dict[int, tuple[Schema, dict[str, Any]]] = {}
 
-    def filter(self, db: Connection, number: int) -> Asked | None:
-        """Return the version with this number; None if there is none."""
+    def filter(self, db: Connection, number: int) -> BoundVersion | None:
+        """Returns the version with this number, or None."""
         found = versions.predicate(db, number)
         if found is None:
             return None
-        asked = self._filters.get((number, found.id, found.version))
-        if asked is None:
+        version = self._filters.get((number, found.id, found.version))
+        if version is None:
             schema = self._schemas.get((found.topic, found.width))
             if schema is None:
                 schema = Schema.from_wire(found.schema_columns())
-                _kept(self._schemas, (found.topic, found.width), schema, FILTERS)
+                _cache(self._schemas, (found.topic, found.width), schema)
             bound = Filter.parse(msgspec.json.decode(found.filter)).bind(schema)
-            asked = Asked(number, found.id, found.version, bound, schema)
-            _kept(self._filters, (number, found.id, found.version), asked, FILTERS)
-        return asked
+            version = BoundVersion(number, found.id, found.version, bound, schema)
+            _cache(self._filters, (number, found.id, found.version), version)
+        return version
 
-    def searches(self, asked: Sequence[BoundFilter]) -> dict[str, Search]:
-        """Prepare the patterns that these filters search for, per attribute, where that pays."""
-        key = tuple(map(id, asked))
+    def searches(self, filters: Sequence[BoundFilter]) -> dict[str, Search]:
+        """Returns the pattern sets of these filters, per attribute, where they pay."""
+        key = tuple(map(id, filters))
         found = self._prepared.get(key)
         if found is None:
             together: dict[str, set[str]] = {}
-            for bound in asked:
+            for bound in filters:
                 for name, patterns in bound.patterns.items():
                     together.setdefault(name, set()).update(patterns)
             found = {
-                name: Search(Patterns(patterns), frozenset(patterns), tuple(asked))
+                name: Search(Patterns(patterns), frozenset(patterns), tuple(filters))
                 for name, patterns in together.items()
                 if len(patterns) >= LEAST_PATTERNS
             }
@@ -169,7 +169,7 @@ class Library:
         return found
 
     def values(self, batch: int, place: int, body: bytes, schema: Schema) -> dict[str, Any]:
-        """An event as predicates compare it."""
+        """Decodes an event for predicates."""
         if self._latest != (batch, place):
             self._latest, self._decoded = (batch, place), {}
         known = self._decoded.get(id(schema))
@@ -177,38 +177,56 @@ class Library:
             known = self._decoded[id(schema)] = (schema, dict(schema.values(body)))
         return known[1]
 
+    def search(self, values: dict[str, Any], filters: Sequence[BoundFilter]) -> dict[str, Any]:
+        """Returns the values with long texts searched for the patterns of all filters at once."""
+        long = {
+            name: value
+            for name, value in values.items()
+            if isinstance(value, str) and len(value) >= LEAST_TEXT
+        }
+        if not long:
+            return values
+        searches = self.searches(filters)
+        found = {
+            name: Searched.of(text, searches[name].patterns, searches[name].among)
+            for name, text in long.items()
+            if name in searches
+        }
+        # Return the same object if nothing was searched: XPath filters cache the XML of the last values.
+        return values | found if found else values
+
 
 def _size(searches: dict[str, Search]) -> int:
     return 256 + sum(search.patterns.nbytes for search in searches.values())
 
 
-def _kept(store: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None:
+def _cache(store: OrderedDict[Any, Any], key: Any, value: Any) -> None:
     store[key] = value
-    while len(store) > most:
+    if len(store) > FILTERS:
         store.popitem(last=False)
 
 
+@dataclass(slots=True)
 class Decision:
-    """One row in doubt: which of its matches are. `run` in one thread until it is `done`."""
+    """Decides one undecided row; call `run` in one thread until it is `done`."""
 
-    def __init__(self, row: Row, library: Library) -> None:
-        self.row = row
-        self.done = False
-        #: (place, number) of what matches, and the filters that were asked
-        self.matches: list[tuple[int, int]] = []
-        self.asked: list[Asked] = []
-        self._library = library
-        self._steps: Iterator[None] | None = None
+    row: Row
+    cache: FilterCache
+    done: bool = field(default=False, init=False)
+    #: (place, number) of matches, and the evaluated versions
+    matches: list[tuple[int, int]] = field(default_factory=list, init=False)
+    evaluated: list[BoundVersion] = field(default_factory=list, init=False)
+    _steps: Iterator[None] | None = field(default=None, init=False)
 
     def run(self, db: Connection, seconds: float) -> None:
-        """Ask on for so many seconds, resting in between."""
-        self._steps = self._steps or self._ask(db, self._library)
+        """Evaluates predicates for so many seconds, with rests."""
+        self._steps = self._steps or self._evaluate(db)
         now = rested = time.perf_counter()
         end = now + seconds
         for _ in self._steps:
             now = time.perf_counter()
             if now - rested >= REST:
-                # As long as it worked: others get the interpreter, and half of this core.
+                # Others get the interpreter, and half of this core.
                 time.sleep(min(now - rested, LONGEST_REST))
                 rested = time.perf_counter()
             if now >= end:
@@ -216,7 +234,7 @@ class Decision:
         self.done = True
 
     def composition(self) -> bytes | None:
-        """The row without what does not match; None if nothing does."""
+        """Composes the row from its matches; None without any."""
         if not self.matches:
             return None
         places: dict[int, list[int]] = {}
@@ -226,137 +244,103 @@ class Decision:
         numbers = np.array([number for _, number in self.matches])
         return outbox.compose(np.array(list(places)), counts, numbers)
 
-    def _ask(self, db: Connection, library: Library) -> Iterator[None]:
-        row = self.row
+    def _evaluate(self, db: Connection) -> Iterator[None]:
+        row, cache = self.row, self.cache
         assert row.batch is not None
-        named: dict[int, Asked | None] = {}
+        named: dict[int, BoundVersion | None] = {}
         recipients = dict(row.matches())
         for number in {number for numbers in recipients.values() for number in numbers}:
-            named[number] = library.filter(db, number if row.doubt == outbox.OWN else row.doubt - 1)
+            named[number] = cache.filter(db, number if row.doubt == outbox.OWN else row.doubt - 1)
             yield
-        self.asked = [one for one in named.values() if one is not None]
+        self.evaluated = [one for one in named.values() if one is not None]
         for place in row.places:
             body = outbox.read_events(db, row.batch, [place])[place].body
-            asked = [(number, named[number]) for number in recipients[place]]
-            texts = _Texts([one.bound for _, one in asked if one is not None], library)
+            versions = [(number, named[number]) for number in recipients[place]]
+            filters = [one.bound for _, one in versions if one is not None]
+            #: values by id of the schema
+            searched: dict[int, dict[str, Any]] = {}
             yield
-            for number, one in asked:
+            for number, one in versions:
                 if one is None:
                     logger.error("version_missing", number=number, row=row.id)
-                elif _holds(one, texts.searched(library.values(row.batch, place, body, one.schema))):
-                    self.matches.append((place, number))
+                else:
+                    values = searched.get(id(one.schema))
+                    if values is None:
+                        values = cache.search(cache.values(row.batch, place, body, one.schema), filters)
+                        searched[id(one.schema)] = values
+                    if _matches(one, values):
+                        self.matches.append((place, number))
                 yield
 
 
-def _holds(asked: Asked, values: dict[str, Any]) -> bool:
+def _matches(version: BoundVersion, values: dict[str, Any]) -> bool:
     try:
-        return asked.bound.matches(values)
+        return version.bound.matches(values)
     except Exception as error:
-        # A filter that cannot be asked matches nothing: it must not hold up others.
+        # A filter that fails matches nothing: it must not block others.
         logger.error("filter_failed", exc_info=error)
         return False
 
 
-class _Texts:
-    """The long texts of one event, searched at once for all that some filters look for."""
-
-    def __init__(self, asked: Sequence[BoundFilter], library: Library) -> None:
-        self._asked = asked
-        self._library = library
-        #: by the identity of the values, which are kept so that it stays theirs
-        self._searched: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
-
-    def searched(self, values: dict[str, Any]) -> dict[str, Any]:
-        """These values, with long texts in which what is searched for is known."""
-        known = self._searched.get(id(values))
-        if known is None:
-            known = self._searched[id(values)] = (values, self._search(values))
-        return known[1]
-
-    def _search(self, values: dict[str, Any]) -> dict[str, Any]:
-        long = {
-            name: value
-            for name, value in values.items()
-            if isinstance(value, str) and len(value) >= LEAST_TEXT
-        }
-        if not long:
-            return values
-        searches = self._library.searches(self._asked)
-        found = {
-            name: Searched.of(text, searches[name].patterns, searches[name].among)
-            for name, text in long.items()
-            if name in searches
-        }
-        # The same object where nothing is searched for: XPaths keep the XML form of the last values.
-        return values | found if found else values
-
-
-class Decided(Job[int]):
-    """Write a decision down; returns by how many events the row became shorter."""
+@dataclass(slots=True)
+class StoreDecision(Job[int]):
+    """Stores a decision; its result is the number of events that the row lost."""
 
     fresh = True
 
-    def __init__(self, decision: Decision, registry: SubscriptionRegistry) -> None:
-        self._decision = decision
-        self._registry = registry
-        self._written = False
+    decision: Decision
+    registry: SubscriptionRegistry
+    _written: bool = field(default=False, init=False)
 
     def work(self, db: Connection) -> int:
-        row, composition = self._decision.row, self._decision.composition()
-        # A row that was renamed, or written anew, meanwhile is decided once more.
+        row, composition = self.decision.row, self.decision.composition()
+        # A row that was renamed or rewritten meanwhile is decided again.
         if not outbox.is_undecided(db, row):
             return 0
         self._written = True
         if composition is None:
             return outbox.settle(db, [(row.id, row.batch)])
-        events = len({place for place, _ in self._decision.matches})
+        events = len({place for place, _ in self.decision.matches})
         outbox.shorten(db, row.id, composition, events, decided=True)
         return row.events - events
 
     def done(self, result: int) -> None:
-        registry = self._registry
+        registry = self.registry
         if self._written:
-            matched = [number for _, number in self._decision.matches]
-            registry.tally.matched(np.array(matched, dtype=np.int64))
-        for one in self._decision.asked:
+            matched = [number for _, number in self.decision.matches]
+            registry.counters.matched(np.array(matched, dtype=np.int64))
+        for one in self.decision.evaluated:
             version = registry.versions.get(one.number)
             if version is None or version.bound is not None:
                 continue
             if (version.id, version.version) == (one.id, one.version):
-                version.bound = one.bound  # the writer's thread need not bind it again
+                version.bound = one.bound  # saves the writer's thread from binding it
 
 
 @owned("loop")
+@dataclass(slots=True)
 class Decider:
-    """Decides the rows in doubt, as long as `run` runs."""
+    """Decides undecided rows."""
 
-    def __init__(
-        self,
-        reader: Reader,
-        registry: SubscriptionRegistry,
-        submit: Callable[[Job[int]], asyncio.Future[int]],
-        on_decided: Callable[[str, int], None],
-    ) -> None:
-        """`submit` gives a job to the writer; `on_decided` gets the address of a row that is decided, and by
-        how many notifications the backlog is shorter.
-        """
-        self._reader = reader
-        self._submit = submit
-        self._registry = registry
-        self._on_decided = on_decided
-        self._library = Library()
-        self._woken = asyncio.Event()
-        self._woken.set()
+    reader: Reader
+    registry: SubscriptionRegistry
+    #: queues a job for the writer
+    submit: Callable[[Job[int]], asyncio.Future[int]]
+    #: called with the address of a decided row, and the number of notifications that it lost
+    on_decided: Callable[[str, int], None]
+    _cache: FilterCache = field(default_factory=FilterCache, init=False)
+    _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def wake(self) -> None:
-        """There are rows in doubt."""
+        """Reports new undecided rows."""
         self._woken.set()
 
     @any_thread
     def close(self) -> None:
-        self._reader.close()
+        self.reader.close()
 
     async def run(self) -> None:
+        self.wake()
         while True:
             await self._woken.wait()
             self._woken.clear()
@@ -369,8 +353,8 @@ class Decider:
                 await asyncio.sleep(AGAIN)
 
     async def _round(self) -> bool:
-        """Decide what there is by now, tenant by tenant in turns; whether there was anything."""
-        waiting = await self._reader.reading(find)
+        """Decides the waiting rows, in turns between tenants; returns whether there were any."""
+        waiting = await self.reader.reading(find)
         turns = deque(waiting)
         under_way: dict[str, Decision] = {}
         while turns:
@@ -378,19 +362,19 @@ class Decider:
             decision = under_way.get(tenant)
             if decision is None:
                 row = waiting[tenant].popleft()
-                decision = under_way[tenant] = Decision(row, self._library)
-            await self._reader.reading(decision.run, TURN)
+                decision = under_way[tenant] = Decision(row, self._cache)
+            await self.reader.reading(decision.run, TURN)
             if decision.done:
                 del under_way[tenant]
-                shorter = await self._submit(Decided(decision, self._registry))
-                self._on_decided(decision.row.address, shorter)
+                shorter = await self.submit(StoreDecision(decision, self.registry))
+                self.on_decided(decision.row.address, shorter)
             if waiting[tenant] or tenant in under_way:
                 turns.append(tenant)
         return bool(waiting)
 
 
 def find(db: Connection) -> dict[str, deque[Row]]:
-    """Return the oldest rows in doubt of each address, by tenant, in their order."""
+    """Returns the oldest undecided rows of each address, in order, by tenant."""
     found: dict[str, deque[Row]] = {}
     for row in outbox.undecided_rows(db, ROWS):
         found.setdefault(row.tenant, deque()).append(row)

@@ -1,4 +1,4 @@
-"""Answers questions about delivery, one event, and the process: status, explanation, trace, metrics.
+"""Status of delivery and of the process, explanations and traces of events, metrics.
 
 May import `delivery`, `ingest` and the packages below them; not `api`.
 """

@@ -1,8 +1,8 @@
 """Traces recent events: arrival, matching subscriptions, delivery attempts.
 
-Nothing is noted an event: of a frame its arrays are kept, which are there anyway, and of a POST its rows.
-Both are forgotten beyond a number of bytes, the oldest first, and with the process. The writer's thread adds
-frames, the event loop POSTs; a look goes over what is kept.
+Tracing costs nothing per event: it keeps the arrays of a frame and the rows of a POST, which exist anyway.
+The oldest are forgotten beyond a number of bytes, and all at a restart. The writer's thread adds frames, the
+event loop POSTs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from edn import protocol
@@ -20,10 +21,10 @@ from edn_server.ingest.apply_frame import Matches
 from edn_server.storage.outbox import Row
 from edn_server.subscriptions.view import RegistryView
 
-#: bytes of frames, and of rows, that are kept
+#: bytes of remembered frames and rows
 FRAME_BYTES = 16 << 20
 ROW_BYTES = 16 << 20
-#: what an entry costs besides, about
+#: further bytes per entry, roughly
 _OVERHEAD = 256
 
 
@@ -31,7 +32,7 @@ _OVERHEAD = 256
 class _Frame:
     log: str
     batch: int
-    #: microseconds: when its transaction was committed
+    #: time of the commit, microseconds
     committed: int
     matches: Matches
 
@@ -50,23 +51,23 @@ class EventTraces:
         self._frame_bytes = 0
         self._row_bytes = 0
 
-    def came(self, log: str, batch: int, committed: int, matches: Matches) -> None:
-        """In the writer's thread."""
+    def add_frame(self, log: str, batch: int, committed: int, matches: Matches) -> None:
+        """Remembers a frame; in the writer's thread."""
         self._frames.append(_Frame(log, batch, committed, matches))
         self._frame_bytes += matches.nbytes + _OVERHEAD
         while self._frame_bytes > FRAME_BYTES and len(self._frames) > 1:
             self._frame_bytes -= self._frames.popleft().matches.nbytes + _OVERHEAD
 
-    def sent(self, rows: Sequence[Row], attempt: Attempt) -> None:
-        """On the event loop."""
+    def add_post(self, rows: Sequence[Row], attempt: Attempt) -> None:
+        """Remembers a POST; on the event loop."""
         self._posts.append(_Post(rows, attempt))
         self._row_bytes += _size(rows)
         while self._row_bytes > ROW_BYTES and len(self._posts) > 1:
             self._row_bytes -= _size(self._posts.popleft().rows)
 
     def find(self, view: RegistryView, log: str, offset: int) -> protocol.EventTrace:
-        """Return the trace of one event; empty if it is not recent."""
-        # A copy at once: the writer's thread may be adding.
+        """Returns the trace of an event; empty if it is not recent."""
+        # A copy, because the writer's thread may append.
         for frame in reversed(tuple(self._frames)):
             offsets = frame.matches.offsets
             if frame.log != log or not len(offsets) or not offsets[0] <= offset <= offsets[-1]:
@@ -83,18 +84,12 @@ class EventTraces:
     def _recipient(self, view: RegistryView, batch: int, place: int, number: int) -> protocol.TracedRecipient:
         version = view.version(number)
         attempts = [
-            protocol.TracedAttempt(one.time, one.webhook_id, one.status, one.reason, one.seconds, one.outcome)
-            for one in self._attempts(batch, place, number)
+            msgspec.convert(post.attempt, protocol.TracedAttempt, from_attributes=True)
+            for post in tuple(self._posts)
+            for row in post.rows
+            if row.batch == batch and number in dict(row.matches()).get(place, ())
         ]
         return protocol.TracedRecipient(version.id if version is not None else "", attempts)
-
-    def _attempts(self, batch: int, place: int, number: int) -> list[Attempt]:
-        found = []
-        for post in tuple(self._posts):
-            for row in post.rows:
-                if row.batch == batch and number in dict(row.matches()).get(place, ()):
-                    found.append(post.attempt)
-        return found
 
 
 def _size(rows: Sequence[Row]) -> int:

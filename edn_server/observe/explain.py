@@ -1,8 +1,7 @@
 """Explains which subscriptions of this server an event would match, and by which clauses.
 
-It is asked of the matcher that the stream uses, with the same intervals and expiries, so that an explanation
-never differs from what would happen. Only the writer's thread may look at these; the filters are asked in
-another one.
+It uses the same matcher, intervals and expiries as a frame, so an explanation never differs from a real
+match. Only the writer's thread reads these; the filters are evaluated in another thread.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from edn_server.subscriptions.registry import SubscriptionRegistry
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A subscription whose rectangle holds the event, and all that is needed to ask its filter."""
+    """A subscription whose rectangle contains the event, with its filter."""
 
     id: str
     bound: BoundFilter
@@ -33,12 +32,12 @@ class Candidate:
 
 
 def candidates(registry: SubscriptionRegistry, question: protocol.Explain) -> list[Candidate]:
-    """Find the subscriptions whose filters must be asked; in the writer's thread."""
+    """Finds the subscriptions whose rectangles contain the event; in the writer's thread."""
     topic, log = registry.topics.get(question.topic), registry.logs.get(question.log)
     if topic is None or log is None:
         return []
     if len(question.point) % 8:
-        raise CorruptMessage("a point is made of doubles")
+        raise CorruptMessage(f"length of a point must be a multiple of 8, got {len(question.point)}")
     point = np.frombuffer(question.point, dtype="<f8").reshape(1, -1)
     _, entries = topic.match(point, 1)
     numbers = np.unique(topic.number[entries])
@@ -53,11 +52,11 @@ def candidates(registry: SubscriptionRegistry, question: protocol.Explain) -> li
 
 
 def explain(found: Sequence[Candidate], question: protocol.Explain) -> protocol.Explained:
-    """Ask them; any thread, because filters may take long."""
+    """Evaluates the filters; in any thread, because they may be slow."""
     matched = 0
     named: list[protocol.Explanation] = []
     decoded: dict[int, dict[str, Key]] = {}
-    # A rectangle that only covers is no match yet: the predicate decides, for all of them alike.
+    # A rectangle may be only a cover, so the predicate decides for all candidates.
     for one in found:
         values = decoded.get(id(one.schema))
         if values is None:

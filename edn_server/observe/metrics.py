@@ -1,4 +1,4 @@
-"""A server's metrics: read from what it counts anyway, and two histograms that count once a POST."""
+"""Metrics of a server, read from its counters."""
 
 from __future__ import annotations
 
@@ -9,40 +9,49 @@ from edn.runtime import clock, disk
 from edn.runtime.metrics import Metric, Values
 from edn_server.config import Settings
 from edn_server.delivery.notifier import Notifier
+from edn_server.observe.server_status import ServerStatus
 from edn_server.subscriptions.topic_index import Topic
 from edn_server.subscriptions.view import RegistryView
 
 _TOPIC = ("topic",)
 
 METRICS = (
-    Metric("edn_server_info", "gauge", "1; which server and which version.", ("id", "version")),
-    Metric("edn_server_ready", "gauge", "1 if it is registered and has read every log's join record."),
-    Metric("edn_server_subscriptions", "gauge", "Subscriptions that it hosts."),
-    Metric("edn_server_paused_subscriptions", "gauge", "Those of them that are paused."),
-    Metric("edn_server_clock_suspect", "gauge", "1 while the wall clock departs from the elapsed time."),
-    Metric("edn_server_clock_adopted_total", "counter", "Corrections of the wall clock adopted."),
-    Metric("edn_server_log_cursor_offset", "gauge", "Up to which offset a log is applied.", ("log",)),
+    Metric("edn_server_info", "gauge", "1, with the id and version of the server.", ("id", "version")),
+    Metric(
+        "edn_server_ready", "gauge", "1 if the server is registered and has applied every log's join record."
+    ),
+    Metric("edn_server_subscriptions", "gauge", "Hosted subscriptions."),
+    Metric("edn_server_paused_subscriptions", "gauge", "Paused subscriptions."),
+    Metric("edn_server_clock_suspect", "gauge", "1 while the wall clock differs from the elapsed time."),
+    Metric("edn_server_clock_adopted_total", "counter", "Adopted corrections of the wall clock."),
+    Metric("edn_server_log_cursor_offset", "gauge", "Cursor of a log.", ("log",)),
     Metric("edn_server_topic_rectangles", "gauge", "Rectangles of a topic's subscriptions.", _TOPIC),
     Metric(
-        "edn_server_topic_maximal_rectangles", "gauge", "Those that no other covers: the summary.", _TOPIC
+        "edn_server_topic_maximal_rectangles", "gauge", "Maximal rectangles of a topic: its summary.", _TOPIC
     ),
-    Metric("edn_server_evaluated_events_total", "counter", "Events of a topic that came here.", _TOPIC),
-    Metric("edn_server_backlog_notifications", "gauge", "Notifications that wait to be delivered."),
-    Metric("edn_server_notifications_delivered_total", "counter", "Notifications that sinks took."),
-    Metric("edn_server_posts_delivered_total", "counter", "POSTs that sinks took."),
-    Metric("edn_server_posts_failed_total", "counter", "Attempts that were not taken."),
-    Metric("edn_server_dead_letters_total", "counter", "POSTs that were given up."),
-    Metric("edn_server_dropped_rows_total", "counter", "Rows of subscriptions that ended while failing."),
-    Metric("edn_server_failing_addresses", "gauge", "Addresses that fail or are disabled."),
+    Metric(
+        "edn_server_evaluated_events_total", "counter", "Events of a topic that reached this server.", _TOPIC
+    ),
+    Metric("edn_server_backlog_notifications", "gauge", "Notifications that wait for delivery."),
+    Metric("edn_server_notifications_delivered_total", "counter", "Notifications that sinks accepted."),
+    Metric("edn_server_posts_delivered_total", "counter", "POSTs that sinks accepted."),
+    Metric("edn_server_posts_failed_total", "counter", "Failed attempts."),
+    Metric("edn_server_dead_letters_total", "counter", "POSTs that became dead letters."),
+    Metric(
+        "edn_server_dropped_rows_total",
+        "counter",
+        "Rows dropped because their subscriptions ended while the address failed.",
+    ),
+    Metric("edn_server_failing_addresses", "gauge", "Failing or disabled addresses."),
     Metric(
         "edn_server_limit_drops_total",
         "counter",
-        "Notifications, and dead letters, dropped because a tenant was at a limit of bytes.",
+        "Notifications and dead letters dropped at a tenant's byte limit.",
         ("limit",),
     ),
-    Metric("edn_server_disk_free_bytes", "gauge", "Bytes free on the database's disk."),
+    Metric("edn_server_disk_free_bytes", "gauge", "Free bytes on the disk of the database."),
     Metric(
-        "edn_server_disk_short", "gauge", "1 while it takes no events because its disk has too little room."
+        "edn_server_disk_short", "gauge", "1 while events are refused because the disk has too little room."
     ),
 )
 
@@ -51,16 +60,14 @@ def read(
     settings: Settings,
     view: RegistryView,
     notifier: Notifier,
-    *,
-    is_ready: bool,
-    is_short: bool,
+    status: ServerStatus,
 ) -> dict[str, Values]:
-    """Return the values of all metrics."""
+    """Returns the values of all metrics."""
     topics, counters = view.topics(), notifier.counters
     evaluated = view.counters.topics()
     values: dict[str, Values] = {
         "info": {(settings.id, __version__): 1},
-        "ready": float(is_ready),
+        "ready": float(status.not_ready() is None),
         "subscriptions": view.subscriptions(),
         "paused_subscriptions": view.paused_subscriptions(),
         "clock_suspect": float(clock.suspect() is not None),
@@ -71,7 +78,7 @@ def read(
         "evaluated_events_total": _by_path(topics, lambda topic: evaluated.get(topic.uid, 0)),
         "backlog_notifications": counters.backlog,
         "disk_free_bytes": disk.free_bytes(settings.data),
-        "disk_short": float(is_short),
+        "disk_short": float(status.shortage() is not None),
         "notifications_delivered_total": counters.notified,
         "posts_delivered_total": counters.delivered,
         "posts_failed_total": counters.failed,
@@ -88,7 +95,7 @@ def read(
 
 
 def _by_path(topics: Sequence[Topic], count: Callable[[Topic], int]) -> Values:
-    """Add up a figure by path: tenants' topics of one name stay apart, a topic made anew goes on."""
+    """Sums a figure by path: it includes the tenant, and a recreated topic continues its series."""
     sums: dict[tuple[str, ...], float] = {}
     for topic in topics:
         sums[(topic.path,)] = sums.get((topic.path,), 0) + count(topic)

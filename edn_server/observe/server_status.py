@@ -1,9 +1,10 @@
-"""Describes the whole server: figures, cursors, readiness, the summary of its subscriptions."""
+"""Status of the whole server: readiness, figures, summary, explanations."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from edn import protocol
@@ -20,65 +21,51 @@ from edn_server.subscriptions.view import RegistryView
 
 
 @owned("loop")
+@dataclass(slots=True)
 class ServerStatus:
-    """Lives on the event loop."""
-
-    def __init__(
-        self,
-        store: SqliteStore,
-        registry: SubscriptionRegistry,
-        view: RegistryView,
-        counters: Counters,
-        *,
-        id: str,
-        epoch: int,
-        shortage: Callable[[], Shortage | None],
-        is_registered: Callable[[], bool],
-    ) -> None:
-        self._store = store
-        self._registry = registry
-        self._view = view
-        self._counters = counters
-        self._id = id
-        self._epoch = epoch
-        self._shortage = shortage
-        self._is_registered = is_registered
+    store: SqliteStore
+    registry: SubscriptionRegistry
+    view: RegistryView
+    counters: Counters
+    _: KW_ONLY
+    id: str
+    epoch: int
+    shortage: Callable[[], Shortage | None]
+    is_registered: Callable[[], bool]
 
     def not_ready(self) -> str | None:
-        """Return why this server is not ready, or None: it is registered and has passed every log's join."""
-        shortage = self._shortage()
+        """Returns why this server is not ready; None if it is."""
+        shortage = self.shortage()
         if shortage is not None:
             return str(shortage)
-        if not self._is_registered():
+        if not self.is_registered():
             return "not registered with the dispatcher"
-        waiting = self._view.unjoined_logs()
-        return f"the join record of log {waiting[0]} has not been read yet" if waiting else None
+        waiting = self.view.unjoined_logs()
+        return f"the join record of log {waiting[0]} is not applied yet" if waiting else None
 
     async def stats(self) -> dict[str, Any]:
-        """Return the server's figures."""
-        found = await self._store.committed(Call(self._figures))
-        counters = self._counters
+        """Returns the figures of `/internal/stats`."""
+        found = await self.store.committed(Call(self._figures))
+        counters = self.counters
         return {
-            "id": self._id,
-            "epoch": self._epoch,
+            "id": self.id,
+            "epoch": self.epoch,
             **found,
-            "backlog": counters.backlog,
-            "delivered": counters.delivered,
-            "failed": counters.failed,
-            "dropped": counters.dropped,
-            "dead": counters.dead,
+            **{
+                name: getattr(counters, name)
+                for name in ("backlog", "delivered", "failed", "dropped", "dead")
+            },
         }
 
     def _figures(self, _: Connection) -> dict[str, Any]:
-        """In the writer's thread."""
-        registry = self._registry
+        registry = self.registry
         versions: dict[int, int] = dict.fromkeys(registry.topics, 0)
         for version in registry.versions.values():
             versions[version.topic] += 1
         return {
             "subscriptions": len(registry.numbers),
             "seq": registry.seq,
-            "cursors": self._view.cursors(),
+            "cursors": self.view.cursors(),
             "topics": [
                 {
                     "uid": uid,
@@ -92,21 +79,21 @@ class ServerStatus:
         }
 
     async def summary(self) -> protocol.SummarySnapshot:
-        """Return the maximal rectangles of one moment, read in the writer's thread and built in another."""
+        """Returns a consistent summary of all topics, read in the writer's thread and built in another."""
 
         def read(_: Connection) -> tuple[int, dict[int, Any]]:
-            topics = {uid: topic.rects() for uid, topic in self._registry.topics.items() if topic.rectangles}
-            self._registry.shrinkable = 0
-            return self._registry.seq, topics
+            topics = {uid: topic.rects() for uid, topic in self.registry.topics.items() if topic.rectangles}
+            self.registry.shrinkable = 0
+            return self.registry.seq, topics
 
-        seq, rects = await self._store.committed(Call(read))
+        seq, rects = await self.store.committed(Call(read))
 
         def build() -> dict[int, bytes]:
             return {uid: Summary.build(lo, hi).to_bytes() for uid, (lo, hi) in rects.items()}
 
-        return protocol.SummarySnapshot(epoch=self._epoch, seq=seq, topics=await asyncio.to_thread(build))
+        return protocol.SummarySnapshot(epoch=self.epoch, seq=seq, topics=await asyncio.to_thread(build))
 
     async def explain(self, question: protocol.Explain) -> protocol.Explained:
-        """Return what an event would be to this server."""
-        found = await self._store.committed(Call(lambda _: candidates(self._registry, question)))
+        """Explains which subscriptions an event would match."""
+        found = await self.store.committed(Call(lambda _: candidates(self.registry, question)))
         return await asyncio.to_thread(explain, found, question)

@@ -161,7 +161,7 @@ class FrameHolds:
     def _cancel(self, db: Connection, subscription: str) -> None:
         """Cancel a replay; rows still wait for the deliveries of another server."""
         coming = [n for n in self._numbers(subscription) if n in self._registry.replaying or n in self.begun]
-        arriving = [n for n in coming if self._registry.arriving(n)]
+        arriving = [n for n in coming if self._registry.is_arriving(n)]
         replays.decide_kept(db, arriving, replays.UNWANTED)
         replays.cancel_replays(db, arriving)
         self._curtailed += arriving
@@ -205,7 +205,7 @@ def resume(
     if not numbers:
         return []
     outbox.resume(db, subscription, speaker(registry, subscription))
-    arriving = [n for n in numbers if registry.arriving(n)]
+    arriving = [n for n in numbers if registry.is_arriving(n)]
     replays.decide_kept(db, arriving, replays.DUE)
     if arriving:
         return []
@@ -221,7 +221,7 @@ def release(
     `finished` are versions whose replay or hand-over ends in this transaction.
     """
     left = [n for n in registry.numbers.get(subscription, []) if n not in finished]
-    if any(registry.arriving(n) for n in left):
+    if any(registry.is_arriving(n) for n in left):
         return []
     buffered = outbox.has_kept(db, subscription, "buffered", "history")
     coming = buffered or any(n in registry.replaying for n in left)

@@ -1,4 +1,4 @@
-"""Sinks by URL scheme, and their needs: consent, name resolution, fair shares, streams.
+"""Sinks by URL scheme, consent, name resolution, fair shares of attempts, streams.
 
 May import `outbox`, `subscriptions` and `storage`.
 """

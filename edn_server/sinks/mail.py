@@ -1,10 +1,9 @@
-"""Notifications as mail: one message an attempt, handed to the relay that the settings name.
+"""The sink of mailto: addresses: sends notifications as mail through the relay in the settings.
 
-A batch is one message. Its Message-ID is made of the webhook-id, so that a reader and every relay on the way
-can tell a repeated attempt from a new message; what a webhook has in headers it has there, too. The body is
-the JSON that a webhook would get, indented.
+A delivery batch is one mail. Its Message-ID is the webhook-id, so that readers and relays recognize a
+repeated attempt, and it carries the same headers as a webhook. The body is the JSON of a webhook, indented.
 
-The relay's reply decides: 2xx taken, 4xx again later, 5xx never.
+The relay's reply decides: 2xx is delivered, 4xx is retried, 5xx is permanent.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from edn_server.config import Settings
 from edn_server.sinks.base import Answer, Message
 from edn_server.sinks.concurrency import Slots
 
-#: conversations with the relay at the same time; a tenant has at most half of them
+#: concurrent connections to the relay; a tenant has at most half of them
 THREADS = 8
 
 
@@ -38,7 +37,7 @@ class MailSink:
 
     async def send(self, message: Message) -> Answer:
         if not self._settings.smtp_host:
-            return Answer(None, reason="this server has no mail relay: --smtp-host names one")
+            return Answer(None, reason="this server has no mail relay; set --smtp-host")
         async with self._slots.slot(message.tenant):
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._send, message)
 
@@ -71,7 +70,7 @@ class MailSink:
 
 
 def compose(message: Message, recipient: str, sender: str) -> EmailMessage:
-    """The mail; the same for every attempt but for its date and signature."""
+    """Composes the mail; only date and signature differ between attempts."""
     mail = EmailMessage()
     mail["From"] = sender
     mail["To"] = recipient
@@ -87,12 +86,12 @@ def compose(message: Message, recipient: str, sender: str) -> EmailMessage:
     if message.signature is not None:
         mail["Webhook-Signature"] = message.signature
     mail.set_content(msgspec.json.format(message.body, indent=2).decode())
-    # As a file byte for byte: what was signed, whatever a relay does to the lines of a text.
+    # The attachment keeps the signed bytes, whatever a relay does to the lines of the text.
     mail.add_attachment(message.body, "application", "json", filename="notifications.json")
     return mail
 
 
 def _refusal(code: int, text: bytes | str) -> Answer:
     shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    # An SMTP code is no HTTP status: 421 would read as "refused", 550 as "again".
-    return Answer(None, reason=f"the mail relay said {code} {shown[:300]}", permanent=code >= 500)
+    # An SMTP code is not an HTTP status: 421 would mean "refused", 550 "retry".
+    return Answer(None, reason=f"the mail relay answered {code} {shown[:300]}", permanent=code >= 500)

@@ -2,20 +2,19 @@
 
 Theory of operation
 -------------------
-`getaddrinfo` needs a thread for as long as a name server does not answer, and nothing can end it. A tenant
-with a hundred names whose server is a black hole would hold every thread that others need. So c-ares asks
-(`aiodns`): a look-up in flight is a few hundred bytes. It reads /etc/resolv.conf and /etc/hosts, and follows
-changes of both; nsswitch modules (LDAP, mDNS) are not asked, which a sink on the public network does not need
-(docs/adr/0015).
+`getaddrinfo` blocks a thread for as long as a name server does not answer, and cannot be cancelled. A tenant
+with a hundred names at a dead name server would block all threads. So c-ares resolves names (`aiodns`): a
+look-up in flight is a few hundred bytes. It reads /etc/resolv.conf and /etc/hosts and follows their changes;
+nsswitch modules (LDAP, mDNS) are not supported, because public sinks do not need them (docs/adr/0015).
 
-    cached      an answer as long as its TTL says, from `SHORTEST` to `LONGEST` seconds; a failure `NEGATIVE`
-                seconds. At most `ENTRIES` names, the least recently used goes first
-    shared      a name that is being looked up is not looked up a second time
-    bounded     a tenant has at most `LOOKUPS` look-ups in flight; its further ones wait, and only its own
+    cached      an answer for its TTL, from `SHORTEST` to `LONGEST` seconds; a failure for `NEGATIVE` seconds.
+                At most `ENTRIES` names; the least recently used is evicted first
+    shared      a name in flight is not looked up a second time
+    bounded     a tenant has at most `LOOKUPS` look-ups in flight; its further ones wait
 
-Whoever gives up waiting does not end a look-up: its outcome is cached for the next attempt. Addresses are not
-judged here: callers check every address of an answer at every connection (`edn.http.sink_policy`), so a
-cached answer is checked as a new one is. Event loop only.
+A look-up continues when its caller stops waiting, and its outcome is cached for the next attempt. Callers
+check every address at every connection (`edn.http.sink_policy`), so a cached answer is checked like a new
+one.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import aiodns
 
@@ -37,24 +37,24 @@ NEGATIVE = 5.0
 ENTRIES = 4096
 #: look-ups of one tenant in flight
 LOOKUPS = 128
-#: seconds until a question is asked again, and how often
+#: seconds until a query is repeated, and number of queries
 QUESTION_SECONDS = 2.0
 QUESTIONS = 2
-#: seconds after which a look-up has failed, however many name servers and search domains there are
+#: timeout of a look-up over all name servers and search domains
 LOOKUP_SECONDS = 10.0
 
-#: gives the addresses of a host and the seconds for which they hold; raises `OSError`
+#: returns the addresses of a host and their TTL in seconds; raises `OSError`
 Lookup = Callable[[str], Awaitable[tuple[Sequence[str], float]]]
 
 
 class Unresolved(OSError):
-    """A name has no address; the message says why."""
+    """A name has no address; the message names the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
     addresses: tuple[str, ...]
-    #: why there are none
+    #: reason, without addresses
     failure: str
     expires: float
 
@@ -68,15 +68,15 @@ class Resolver:
         lookup: Lookup | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`nameservers`: address or address:port; those of the system by default."""
+        """`nameservers`: address or address:port; the system's by default."""
         self._nameservers = list(nameservers)
         self._lookup = lookup or self._ask
         self._monotonic = monotonic
         self._channel: aiodns.DNSResolver | None = None
         self._cache: OrderedDict[str, _Outcome] = OrderedDict()
         self._in_flight: dict[str, asyncio.Task[_Outcome]] = {}
-        self._bounds: dict[str, asyncio.Semaphore] = {}
-        self._users: dict[str, int] = {}
+        #: by tenant; a semaphore lives as long as a look-up uses it
+        self._bounds: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def close(self) -> None:
         tasks = list(self._in_flight.values())
@@ -88,7 +88,7 @@ class Resolver:
             self._channel = None
 
     async def resolve(self, host: str, tenant: str) -> tuple[str, ...]:
-        """Return the addresses of a host; raise `Unresolved`."""
+        """Returns the addresses of a host; raises `Unresolved`."""
         name = host.lower().removesuffix(".")
         outcome = self._cached(name)
         if outcome is None:
@@ -114,14 +114,8 @@ class Resolver:
 
     async def _bounded(self, name: str, tenant: str) -> _Outcome:
         bound = self._bounds.setdefault(tenant, asyncio.Semaphore(LOOKUPS))
-        self._users[tenant] = self._users.get(tenant, 0) + 1
-        try:
-            async with bound:
-                return await self._look_up(name)
-        finally:
-            self._users[tenant] -= 1
-            if not self._users[tenant]:
-                del self._users[tenant], self._bounds[tenant]
+        async with bound:
+            return await self._look_up(name)
 
     async def _look_up(self, name: str) -> _Outcome:
         addresses: Sequence[str] = ()
@@ -132,7 +126,7 @@ class Resolver:
             seconds = min(max(ttl, SHORTEST), LONGEST) if addresses else NEGATIVE
         except TimeoutError:
             failure = f"no answer within {LOOKUP_SECONDS:g} s"
-        except Exception as error:  # a name that cannot be encoded, say: it has no address either
+        except Exception as error:  # for example a name that cannot be encoded
             failure = str(error) or type(error).__name__
         outcome = _Outcome(tuple(dict.fromkeys(addresses)), failure, self._monotonic() + seconds)
         self._cache[name] = outcome

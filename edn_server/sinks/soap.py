@@ -1,16 +1,15 @@
-"""The sink of soap: addresses: notifications as SOAP messages, by WS-Eventing.
+"""The sink of soap: addresses: sends notifications as SOAP messages, by WS-Eventing.
 
-Unwrapped, each event is a message of its own, in order, and what was taken is remembered until the whole
-parcel is: an attempt after a failure begins with the message that failed. Wrapped, a parcel is one message. A
-message's id is made of the webhook-id and the event's place, so that a receiver can tell a repeated message,
-after a crash of ours, from a new one.
+Unwrapped, each event is a message, in order (`post_sequence`). Wrapped, a delivery batch is one message. The
+id of a message consists of the webhook-id and the event's place, so that a receiver recognizes a message that
+is repeated after a crash.
 
-A body without notifications tells of the end of a subscription (see `ingest.subscription_end`).
+A body without notifications reports the end of a subscription (see `ingest.subscription_end`).
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -28,11 +27,9 @@ from edn.runtime.ownership import owned
 from edn_server.config import Settings
 from edn_server.outbox.bodies import End
 from edn_server.sinks.base import Answer, Message
-from edn_server.sinks.http import HttpSink
+from edn_server.sinks.post_sequence import PostSequence
 from edn_server.sinks.resolver import Resolver
 
-#: parcels of which it is remembered how much of them was taken
-REMEMBERED = 10_000
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
@@ -64,49 +61,36 @@ _content = msgspec.json.Decoder(_Content)
 @owned("loop")
 class SoapSink:
     def __init__(self, settings: Settings, resolver: Resolver | None = None) -> None:
-        self._http = HttpSink(settings, resolver)
-        #: webhook-id → messages that were taken
-        self._taken: OrderedDict[str, int] = OrderedDict()
+        self._sequence = PostSequence(settings, resolver)
 
     async def close(self) -> None:
-        await self._http.close()
+        await self._sequence.close()
 
     async def send(self, message: Message) -> Answer:
         try:
             address = SoapAddress.parse(message.url)
         except InvalidSink as error:
             return Answer(None, reason=error.detail, permanent=True)
-        content = _content.decode(message.body)
-        answer = Answer(202)
-        first = self._taken.pop(message.webhook_id, 0)
-        for place, (action, payload, matches) in enumerate(_messages(address, content)):
-            if place < first:
-                continue
-            name = f"{message.webhook_id}.{place}"
-            answer = await self._http.send(
-                replace(
-                    message,
-                    url=address.sink.address,
-                    webhook_id=name,
-                    body=compose(address, name, action, payload, matches),
-                    sign=None,  # SOAP messages are not signed
-                    content_type=address.version.content_type(action),
-                    headers=(("soapaction", f'"{action}"'),) if address.version is envelope.SOAP_11 else (),
-                )
-            )
-            if answer.status is None or not 200 <= answer.status < 300:
-                self._remember(message.webhook_id, place)
-                return answer
-        return answer
+        return await self._sequence.send(message.webhook_id, _posts(address, message))
 
-    def _remember(self, webhook_id: str, taken: int) -> None:
-        self._taken[webhook_id] = taken
-        if len(self._taken) > REMEMBERED:
-            self._taken.popitem(last=False)
+
+def _posts(address: SoapAddress, message: Message) -> Iterator[Message]:
+    content = _content.decode(message.body)
+    for place, (action, payload, matches) in enumerate(_messages(address, content)):
+        name = f"{message.webhook_id}.{place}"
+        yield replace(
+            message,
+            url=address.sink.address,
+            webhook_id=name,
+            body=compose(address, name, action, payload, matches),
+            sign=None,  # SOAP messages are not signed
+            content_type=address.version.content_type(action),
+            headers=(("soapaction", f'"{action}"'),) if address.version is envelope.SOAP_11 else (),
+        )
 
 
 def _messages(address: SoapAddress, content: _Content) -> list[tuple[str, Element, list[_Match]]]:
-    """(action, payload, whom it is for) of each message."""
+    """Returns (action, payload, matches) of each message."""
     words = address.vocabulary
     if content.end is not None:
         return [(words.action("SubscriptionEnd"), _end(address, content.end), [])]
@@ -158,7 +142,7 @@ def _end(address: SoapAddress, end: End) -> Element:
 
 
 def compose(address: SoapAddress, name: str, action: str, payload: Element, matches: list[_Match]) -> bytes:
-    """The message that is posted."""
+    """Composes a SOAP message."""
     headers = addressing.message_headers(
         address.addressing, action=action, message_id=f"urn:edn:message:{name}", to=address.sink.address
     )

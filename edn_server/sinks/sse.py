@@ -1,19 +1,19 @@
-"""Streams: what a subscription without a sink is told, read by whoever asks, from where they left off.
+"""Serves the streams of subscriptions without a sink; readers resume where they stopped.
 
-A stream's rows lie in the outbox like those of any address, but no courier takes them. A reader is given them
-in order, each event under an **id** that names the row and how many of it follow; whoever comes back says
-the last id that they saw (Last-Event-ID), and rows that they have seen the whole of go: they are **passed**.
-Rows that nobody asked for go after `KEPT_SECONDS`, or when the stream has more than `KEPT_EVENTS`: they are
-**dropped**. The last row of each kind is written down with the deletion. A reader who has not seen a row that
-went for either reason gets a **gap**: a second reader of a stream never loses events without notice. Nobody
-is refused, because the server cannot tell a second reader from the first one who lost the connection. A
-reader who names no id begins with what is there, and is told only of dropped rows.
+The rows of a stream are in the outbox, but no worker delivers them. A reader gets them in order. The **id**
+of an event contains the row and the number of events that follow in it. A reader that reconnects sends the
+last id it saw (Last-Event-ID), and the rows that it has read completely are deleted: they are **passed**.
+Unread rows are deleted after `KEPT_SECONDS`, or beyond `KEPT_EVENTS` per stream: they are **dropped**. The
+last row of each kind is stored with the deletion. A reader that has missed a deleted row gets a **gap**, so
+that a second reader never loses events without notice. No reader is refused, because the server cannot
+distinguish a second reader from a first one that lost its connection. A reader without an id starts with the
+rows that exist, and gets a gap only for dropped rows.
 
     {"id": "3f2a91c04b1d.17.0", "data": {"topic": …, "event": …, "matches": […]}}
     {"event": "gap", "data": {"reason": …}}
     {"event": "end", "data": {"reason": …}}
 
-A line each; an empty one now and then says that the stream lives.
+Each is one line; empty lines keep an idle connection alive.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -32,22 +32,22 @@ from edn.runtime import clock
 from edn.runtime.ownership import owned
 from edn_server.storage import addresses, outbox, usage
 from edn_server.storage.interface import Connection
-from edn_server.storage.writer import Job
+from edn_server.storage.writer import Call, Job
 from edn_server.subscriptions.view import RegistryView
 
 KEPT_SECONDS = 86_400.0
 KEPT_EVENTS = 10_000
-#: what a stream that is no longer here has left may yet be fetched by the server where it is now
+#: seconds for which rows of a migrated stream stay for its new server
 LEFT_SECONDS = 3600.0
-#: rows that are read at once
+#: rows per read
 PAGE = 64
-#: a stream that says nothing says so, this often
+#: interval between empty lines on an idle stream
 SILENCE_SECONDS = 15.0
-#: how often a reader looks whether the subscription still lives
+#: interval between checks that the subscription lives
 LOOK_SECONDS = 1.0
-#: how often rows that nobody asks for are looked for
+#: interval between deletions of unread rows
 TRIM_SECONDS = 30.0
-#: rows that one transaction of that deletes
+#: rows that one such transaction deletes
 TRIM_ROWS = 1000
 
 _ID = re.compile(r"([0-9a-f]{12})\.([0-9]{1,18})\.([0-9]{1,9})\Z")
@@ -55,39 +55,37 @@ _ID = re.compile(r"([0-9a-f]{12})\.([0-9]{1,18})\.([0-9]{1,9})\Z")
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """After an event of a row."""
+    """A position after an event of a row."""
 
     row: int = 0
-    #: events of that row that are yet to be told
+    #: unread events of that row
     left: int = 0
 
 
 class StreamRows(Protocol):
-    """Reads the rows of streams, and counts those that go."""
+    """Reads the rows of streams, and counts deleted ones."""
 
-    #: begins the ids of this server's events
+    #: prefix of this server's event ids
     prefix: str
 
     async def entries(
         self, address: str, after: int, rows: int
     ) -> tuple[list[tuple[int, list[bytes]]], outbox.Gone]:
-        """Read the next rows after one, as ids and entries per event, and which rows went."""
+        """Returns the rows after one, as id and entries per event, and the deleted rows."""
 
     def subtract(self, notifications: int) -> None:
-        """Count notifications that no longer wait."""
+        """Reduces the backlog."""
 
 
 @owned("loop")
 class Streams:
-    """Lives on the event loop."""
-
     def __init__(
         self,
         view: RegistryView,
         rows: StreamRows,
         submit: Callable[[Job[int]], asyncio.Future[int]],
     ) -> None:
-        """`submit` gives a job to the writer."""
+        """`submit` queues a job for the writer."""
         self._view = view
         self._rows = rows
         self._submit = submit
@@ -95,35 +93,36 @@ class Streams:
         self._prefix = rows.prefix.encode()
 
     def wake(self, addresses: Iterable[str]) -> None:
-        """These addresses have new rows."""
+        """Wakes the readers of addresses with new rows."""
         if self._readers:
             for address in addresses:
                 for reader in self._readers.get(address, ()):
                     reader.set()
 
     async def follow(self, subscription: str, last_event_id: str | None) -> AsyncGenerator[bytes, None]:
-        """The lines of a stream, without end as long as its subscription lives.
+        """Returns the lines of a stream, until its subscription ends.
 
-        Raises `NotFound` or `InvalidInput` before the first.
+        Raises `NotFound` or `InvalidInput` before the first line.
         """
         if not self._view.is_here(subscription):
-            raise NotFound(f'no subscription "{public_id(subscription)[:80]}" here')
+            raise NotFound(f'subscription "{public_id(subscription)[:80]}" does not exist on this server')
         address = addresses.stream_of(subscription)
         position, missed = self._position(last_event_id)
         if position.row:
-            passed = Pass(address, position.row + (not position.left))
-            self._rows.subtract(await self._submit(passed))
+            before = position.row + (not position.left)
+            delete = Call(lambda db: outbox.pass_rows(db, address, before), fresh=False)
+            self._rows.subtract(await self._submit(delete))
         return self._lines(subscription, address, position, missed)
 
     def _position(self, text: str | None) -> tuple[Position, str | None]:
-        """Where a reader goes on, and why they may have missed something."""
+        """Returns where a reader resumes, and the reason for a gap."""
         if not text:
             return Position(), None
         named = _ID.match(text)
         if named is None:
-            raise InvalidInput("Last-Event-ID: not an id that this stream gave")
+            raise InvalidInput("Last-Event-ID must be an id of this stream")
         if named[1].encode() != self._prefix:
-            return Position(), "the subscription is on another server now"
+            return Position(), "the subscription has migrated to another server"
         return Position(int(named[2]), int(named[3])), None
 
     async def _lines(
@@ -135,7 +134,7 @@ class Streams:
             while True:
                 woken.clear()
                 begun = 1 if position.left else 0
-                # The marks are read after the rows: a deletion that the rows show, the marks show, too.
+                # The marks are read after the rows, so they include every deletion that affects the rows.
                 page, gone = await self._rows.entries(address, position.row - begun, PAGE)
                 if fresh:
                     position, fresh = Position(gone.passed), False
@@ -143,9 +142,9 @@ class Streams:
                 if last > position.row or (position.left and last == position.row):
                     position = Position(last)
                     missed = missed or (
-                        "events that nobody read in time are gone"
+                        "unread events were dropped"
                         if gone.dropped == last
-                        else "another reader of this stream has passed events"
+                        else "another reader of this stream has read events"
                     )
                     page = []
                 if missed is not None:
@@ -162,8 +161,8 @@ class Streams:
                 if page:
                     continue
                 if not self._view.is_here(subscription):
-                    # One that has moved goes on where its reader comes back to.
-                    if not self._view.is_elsewhere(subscription):
+                    # A reader of a migrated stream reconnects to its new server.
+                    if not self._view.has_migrated(subscription):
                         yield _line("end", "the subscription has ended")
                     return
                 try:
@@ -181,7 +180,7 @@ class Streams:
                 del self._readers[address]
 
     async def trim(self) -> None:
-        """Drop what nobody asked for in time."""
+        """Deletes rows that nobody read in time."""
         now = clock.steady()
         gone = Trim(
             int((now - KEPT_SECONDS) * 1e6),
@@ -199,37 +198,26 @@ def _line(event: str, reason: str) -> bytes:
     return msgspec.json.encode({"event": event, "data": {"reason": reason}}) + b"\n"
 
 
-class Pass(Job[int]):
-    """Deletes rows of a stream before one: they were read."""
-
-    def __init__(self, address: str, row: int) -> None:
-        self._address = address
-        self._row = row
-
-    def work(self, db: Connection) -> int:
-        return outbox.pass_rows(db, self._address, self._row)
-
-
+@dataclass(slots=True)
 class Trim(Job[int]):
-    """Rows of streams that are too old or too many, and those whose subscription has ended for a while.
+    """Deletes rows of streams that are too old or too many, or whose subscription has ended.
 
-    Reads the rows that go, and one counter per stream (`storage.usage`), however many rows there are. `more`
-    says whether a step was too small for all.
+    Reads only the rows that it deletes and one counter per stream (`storage.usage`). `more` is set if one
+    step was not enough.
     """
 
-    def __init__(self, oldest: int, left: int, most: int, lives: Callable[[str], bool]) -> None:
-        self._oldest = oldest
-        self._left = left
-        self._most = most
-        self._lives = lives
-        self.more = False
+    oldest: int
+    left: int
+    most: int
+    lives: Callable[[str], bool]
+    more: bool = field(default=False, init=False)
 
     def work(self, db: Connection) -> int:
         going: dict[str, list[tuple[int, int | None]]] = {}
-        old = outbox.old_stream_rows(db, self._oldest, TRIM_ROWS)
+        old = outbox.old_stream_rows(db, self.oldest, TRIM_ROWS)
         for address, id, batch in old:
             going.setdefault(address, []).append((id, batch))
-        events = self._settle(db, going)
+        events = self._drop(db, going)
         left = TRIM_ROWS - len(old)
         for subscription, kept in usage.streams(db):
             if left <= 0:
@@ -237,31 +225,31 @@ class Trim(Job[int]):
             address = addresses.stream_of(subscription)
             rows = self._ended(db, address, left) or self._surplus(db, address, kept, left)
             left -= len(rows)
-            events += self._settle(db, {address: rows})
+            events += self._drop(db, {address: rows})
         self.more = left <= 0
         if not self.more:
             outbox.forget_marks(db, self._living)
         return events
 
     def _living(self, address: str) -> bool:
-        return self._lives(addresses.streaming(address) or "")
+        return self.lives(addresses.streaming(address) or "")
 
     def _ended(self, db: Connection, address: str, most: int) -> list[tuple[int, int | None]]:
-        return [] if self._living(address) else outbox.rows_before(db, address, self._left, most)
+        return [] if self._living(address) else outbox.rows_before(db, address, self.left, most)
 
     def _surplus(self, db: Connection, address: str, kept: int, most: int) -> list[tuple[int, int | None]]:
-        """The oldest rows beyond the events that a stream may have; its newest row stays in any case."""
-        if kept <= self._most:
+        """Returns the oldest rows beyond a stream's maximum of events; its newest row always stays."""
+        if kept <= self.most:
             return []
         going: list[tuple[int, int | None]] = []
         for id, batch, count in outbox.oldest_rows(db, address, most + 1)[:-1]:
-            if kept <= self._most:
+            if kept <= self.most:
                 break
             kept -= count
             going.append((id, batch))
         return going
 
-    def _settle(self, db: Connection, going: dict[str, list[tuple[int, int | None]]]) -> int:
+    def _drop(self, db: Connection, going: dict[str, list[tuple[int, int | None]]]) -> int:
         events = 0
         for address, rows in going.items():
             if rows and self._living(address):

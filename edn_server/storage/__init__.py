@@ -1,4 +1,4 @@
-"""The data folder and everything that is SQL: tables, named queries, and the thread that writes.
+"""The data folder and all SQL: tables, named queries, and the thread that writes.
 
-No module of another package here is imported; only `edn`.
+May import `policies` and `edn`.
 """

@@ -1,19 +1,18 @@
-"""The data folder: a lock that keeps it to one process, a format number, the tables, and the connections.
+"""Opens the data folder: a lock for one process, a format number, the tables, and the connections.
 
-meta        identity key, epoch (the durable count of starts), seq (the count of stores); restored, the last
-            outbox row of the backup that this folder was made from; the clock
-topics, versions, intervals, rings
+meta        identity key, epoch (number of starts), seq (number of store requests); restored, the last outbox
+            row of the backup that this folder was made from; the clock
+topics, versions, intervals, rings, tallies
             see `versions`
 logs        see `logs`
 replays, pauses
             see `replays`
 events, outbox, parcels, stream_marks
-            see `outbox`. The id of a row is never used twice, because the webhook-id is made of it
+            see `outbox`. A row id is never reused, because the webhook-id is derived from it
 delivered_ids
             see `delivered_ids`
 health, attempts, consents
             see `sink_state`
-tallies     see `counters`
 dead_letters, dead_names, names
             see `dead_letters`
 kept, usage, drops
@@ -29,19 +28,18 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Concatenate
 
 from edn.runtime import disk as storage
-from edn.runtime.disk import Disk, Space
 from edn.runtime.ownership import owned
 from edn.runtime.process import CannotStart, lock_folder, wrong_format
-from edn_server.storage import outbox, usage
-from edn_server.storage.interface import Connection, Given, Identity, Result
-from edn_server.storage.writer import Call, Job, Writer
+from edn_server.storage import usage
+from edn_server.storage.interface import Connection, Identity, Reader, Result
+from edn_server.storage.writer import Job, Writer
 
-#: of the tables below, as `PRAGMA user_version`; a folder of any other format is refused
+#: number of the table format (`PRAGMA user_version`); other formats are refused
 FORMAT = 1
 
 _TABLES = """
@@ -111,7 +109,7 @@ CREATE TABLE attempts (address TEXT PRIMARY KEY, newest INTEGER NOT NULL, attemp
 CREATE INDEX attempts_newest ON attempts (newest);
 CREATE TABLE consents (url TEXT PRIMARY KEY, standing BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE tallies (page INTEGER PRIMARY KEY, counts BLOB NOT NULL);
--- bodies stand last, so that a list does not read them
+-- bodies are last, so that a list does not read them
 CREATE TABLE dead_letters (id INTEGER PRIMARY KEY, address TEXT NOT NULL, died INTEGER NOT NULL,
     created INTEGER NOT NULL, attempts INTEGER NOT NULL, status INTEGER, reason TEXT NOT NULL,
     events INTEGER NOT NULL, named BLOB NOT NULL, body BLOB NOT NULL);
@@ -123,36 +121,62 @@ CREATE TABLE dead_names (
 """
 
 
-@owned("any")
-class Folder:
-    """An open data folder. `connect` gives further connections; closing it gives the lock back."""
+def saved_clock(db: Connection) -> str | None:
+    """Returns the saved clock."""
+    row = db.execute("SELECT value FROM meta WHERE name = 'clock'").fetchone()
+    return str(row[0]) if row else None
 
-    def __init__(self, path: Path) -> None:
+
+def save_clock(db: Connection, text: str) -> None:
+    db.execute("INSERT INTO meta VALUES ('clock', ?1) ON CONFLICT (name) DO UPDATE SET value = ?1", (text,))
+
+
+def restored(db: Connection) -> int:
+    """Returns the last outbox row of the backup that this folder was made from; 0 without one."""
+    row = db.execute("SELECT value FROM meta WHERE name = 'restored'").fetchone()
+    return int(row[0]) if row else 0
+
+
+def shrink_memory(db: Connection) -> None:
+    """Frees the pages that the connection caches."""
+    db.execute("PRAGMA shrink_memory").fetchall()
+
+
+@dataclass(slots=True)
+class Reclaim(Job[bool]):
+    """Returns free pages beyond a slack to the disk, one bounded step; its result: whether more are left."""
+
+    bare = True
+
+    slack: int
+
+    def work(self, db: sqlite3.Connection) -> bool:
+        return storage.reclaim(db, self.slack)
+
+
+@owned("any")
+class SqliteStore:
+    """An open, locked data folder: one writer, any number of readers. Any thread may call it."""
+
+    def __init__(self, path: Path, *, floor: int = 0) -> None:
+        """Locks the folder and creates or checks its tables; raises `CannotStart`.
+
+        `floor`: free bytes that a copy leaves on the disk.
+        """
         self.path = path
+        self._floor = floor
+        self._writer: Writer | None = None
         self._lock = lock_folder(path)
         try:
             self.identity = self._open()
         except sqlite3.Error as error:
             os.close(self._lock)
             if storage.is_full(error):
-                raise  # there may be room later
+                raise  # the caller retries when the disk has room
             raise CannotStart(f"the database in {path} cannot be opened: {error}") from None
         except CannotStart:
             os.close(self._lock)
             raise
-
-    def connect(self, *, read_only: bool = False) -> sqlite3.Connection:
-        """A connection in autocommit mode; whoever opens it closes it. One thread at a time."""
-        db = storage.connect(self.path / "server.db", read_only=read_only)
-        db.execute("PRAGMA cache_size = -32768")
-        return db
-
-    def copy(self, target: Path, watermark: int) -> None:
-        """Write what is there at one moment to another file, whole and compact. Any thread."""
-        storage.copy(self.path / "server.db", target, watermark=watermark)
-
-    def close(self) -> None:
-        os.close(self._lock)
 
     def _open(self) -> Identity:
         with contextlib.closing(self.connect()) as db:
@@ -173,128 +197,49 @@ class Folder:
             db.execute("COMMIT")
             return Identity(str(meta["key"]), int(meta["epoch"]))
 
+    def connect(self, *, read_only: bool = False) -> sqlite3.Connection:
+        """Opens a connection in autocommit mode, for one thread at a time; the caller closes it."""
+        db = storage.connect(self.path / "server.db", read_only=read_only)
+        db.execute("PRAGMA cache_size = -32768")
+        return db
 
-def saved_clock(db: Connection) -> str | None:
-    """Return the clock as it was saved."""
-    row = db.execute("SELECT value FROM meta WHERE name = 'clock'").fetchone()
-    return str(row[0]) if row else None
-
-
-def save_clock(db: Connection, text: str) -> None:
-    """Save the clock."""
-    db.execute("INSERT INTO meta VALUES ('clock', ?1) ON CONFLICT (name) DO UPDATE SET value = ?1", (text,))
-
-
-def restored(db: Connection) -> int:
-    """Return the newest row that came with a backup, 0 if this folder never did."""
-    row = db.execute("SELECT value FROM meta WHERE name = 'restored'").fetchone()
-    return int(row[0]) if row else 0
-
-
-def shrink_memory(db: Connection) -> None:
-    """Free the pages that the connection caches."""
-    db.execute("PRAGMA shrink_memory").fetchall()
-
-
-def measure(db: Connection, disk: Disk) -> Space:
-    """Measure the room that the database has."""
-    assert isinstance(db, sqlite3.Connection)
-    return disk.measure(db)
-
-
-class Reclaim(Job[bool]):
-    """Returns free pages beyond a slack to the disk, one bounded step; whether there are more."""
-
-    bare = True
-
-    def __init__(self, slack: int) -> None:
-        self._slack = slack
-
-    def work(self, db: sqlite3.Connection) -> bool:
-        return storage.reclaim(db, self._slack)
-
-
-@owned("any")
-class SqliteReader:
-    """A connection for reading, in a thread of its own."""
-
-    def __init__(self, db: sqlite3.Connection, name: str) -> None:
-        self._db = db
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-
-    async def reading(
-        self,
-        function: Callable[Concatenate[Connection, Given], Result],
-        *arguments: Given.args,
-        **named: Given.kwargs,
-    ) -> Result:
-        """Call a function with the connection, in the reader's thread."""
-        call = functools.partial(function, self._db, *arguments, **named)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
-
-    def close(self) -> None:
-        """Wait for the call under way, and close the connection."""
-        self._thread.shutdown()
-        self._db.close()
-
-
-@owned("any")
-class SqliteStore:
-    """The `ShardStore` of a data folder. Any thread may call it."""
-
-    def __init__(self, path: Path, *, floor: int = 0) -> None:
-        """`floor`: bytes that a copy leaves free on the disk."""
-        self.path = path
-        self._floor = floor
-        self._folder: Folder | None = None
-        self._writer: Writer | None = None
-
-    def open(self) -> Identity:
-        """Lock the folder and create or check its tables; raises `CannotStart`."""
-        self._folder = Folder(self.path)
-        self._db = self._folder.connect()
-        return self._folder.identity
+    @functools.cached_property
+    def _db(self) -> sqlite3.Connection:
+        """The writer's connection."""
+        return self.connect()
 
     def load(self, function: Callable[[Connection], Result]) -> Result:
-        """Call a function with the writer's connection, before `start`."""
+        """Calls a function with the writer's connection, before `start`."""
         assert self._writer is None
         return function(self._db)
 
     def start(self, on_fatal: Callable[[BaseException], None], on_full: Callable[[], None]) -> None:
-        """Start the thread that writes; it calls `on_fatal` and `on_full` as `Writer` says."""
+        """Starts the writer; for the callbacks see `Writer`."""
         self._writer = Writer(self._db, on_fatal, on_full=on_full)
 
     @property
     def writer(self) -> Writer:
-        """The thread that writes, once it is started."""
         assert self._writer is not None
         return self._writer
 
     def commit(self, job: Job[Result]) -> Future[Result]:
-        """Queue a job for the writer."""
+        """Queues a job for the writer."""
         return self.writer.submit(job)
 
     async def committed(self, job: Job[Result]) -> Result:
-        """Queue a job and wait for it; a caller that goes away takes back nothing."""
+        """Queues a job and waits for it; a cancelled caller does not cancel the job."""
         return await asyncio.shield(asyncio.wrap_future(self.commit(job)))
 
-    def reader(self, name: str) -> SqliteReader:
-        """Open a connection for reading, with a thread of this name."""
-        assert self._folder is not None
-        return SqliteReader(self._folder.connect(read_only=True), name)
-
-    async def last_row(self) -> int:
-        """Return the id of the newest row of the outbox that ever was."""
-        return await self.committed(Call(outbox.last_row))
+    def reader(self, name: str) -> Reader:
+        """Opens a connection for reading, with a thread of this name."""
+        return Reader(self.connect(read_only=True), name)
 
     async def copy(self, target: Path) -> None:
-        """Write a consistent copy of everything to a file."""
-        assert self._folder is not None
-        await asyncio.to_thread(self._folder.copy, target, self._floor)
+        """Writes a consistent, compact copy of the database to a file."""
+        await asyncio.to_thread(storage.copy, self.path / "server.db", target, watermark=self._floor)
 
     def close(self) -> None:
-        """Commit queued jobs, stop the writer, and give the folder back."""
+        """Commits queued jobs, stops the writer, and unlocks the folder."""
         if self._writer is not None:
             self._writer.close()
-        if self._folder is not None:
-            self._folder.close()
+        os.close(self._lock)

@@ -1,7 +1,7 @@
-"""The tables of dead letters, findable by the subscriptions that they name.
+"""Tables of dead letters, indexed by the subscriptions that they name.
 
-`names` gives each subscription's key a small number, `dead_names` orders letters by (name, time of death). So
-a page is one range of an index, however many letters there are.
+`names` maps the key of a subscription to a small number, `dead_names` orders letters by (name, time of
+death). So a page is one range of an index, however many letters there are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from edn_server.storage import usage
 from edn_server.storage.interface import Connection
 
-#: letters that one transaction removes or revives
+#: letters that one transaction deletes or requeues
 STEP = 500
 
 
@@ -22,7 +22,7 @@ STEP = 500
 class Letter:
     id: int
     address: str
-    #: microseconds: when it was given up, and when its row was written
+    #: microseconds: when delivery gave up, and when the row was written
     died: int
     created: int
     attempts: int
@@ -36,7 +36,7 @@ _LETTER = ", ".join(_FIELDS)
 
 
 def insert(db: Connection, letter: Letter, body: bytes, subscriptions: Iterable[str]) -> None:
-    """Insert a letter that names these subscriptions."""
+    """Inserts a letter that names these subscriptions."""
     named = [_name(db, subscription) for subscription in dict.fromkeys(subscriptions)]
     values = [getattr(letter, field) for field in _FIELDS]
     blob = np.array(named, dtype="<i8").tobytes()
@@ -54,13 +54,13 @@ def _name(db: Connection, subscription: str) -> int:
 
 
 def name_of(db: Connection, subscription: str) -> int | None:
-    """Return the number of a subscription that letters name."""
+    """Returns the number of a subscription in `names`."""
     row = db.execute("SELECT name FROM names WHERE subscription = ?", (subscription,)).fetchone()
     return None if row is None else int(row[0])
 
 
 def page(db: Connection, subscription: str | None, after: tuple[int, int], limit: int) -> list[Letter]:
-    """Return letters in the order of (died, id), beyond `after`; of one subscription, or of all."""
+    """Returns letters after `after`, in the order of (died, id); of one subscription or of all."""
     if subscription is None:
         found = db.execute(
             f"SELECT {_LETTER} FROM dead_letters WHERE (died, id) > (?, ?) ORDER BY died, id LIMIT ?",
@@ -77,22 +77,22 @@ def page(db: Connection, subscription: str | None, after: tuple[int, int], limit
 
 
 def find(db: Connection, id: int) -> tuple[Letter, bytes] | None:
-    """Return a letter and its body."""
+    """Returns a letter and its body."""
     row = db.execute(f"SELECT {_LETTER}, body FROM dead_letters WHERE id = ?", (id,)).fetchone()
     return None if row is None else (Letter(*row[:-1]), row[-1])
 
 
-def count(db: Connection, subscription: str, most: int = 1000) -> int:
-    """Return how many letters name a subscription, counted up to `most`."""
+def count(db: Connection, subscription: str) -> int:
+    """Counts the letters that name a subscription, up to 1,000."""
     row = db.execute(
-        "SELECT count(*) FROM (SELECT 1 FROM dead_names WHERE name = ? LIMIT ?)",
-        (name_of(db, subscription), most),
+        "SELECT count(*) FROM (SELECT 1 FROM dead_names WHERE name = ? LIMIT 1000)",
+        (name_of(db, subscription),),
     ).fetchone()
     return int(row[0])
 
 
 def since(db: Connection, subscription: str, time: int, limit: int) -> list[int]:
-    """Return the oldest letters of a subscription that died at or after a time."""
+    """Returns the oldest letters of a subscription that died at or after a time."""
     found = db.execute(
         "SELECT letter FROM dead_names WHERE name = ? AND died >= ? ORDER BY died, letter LIMIT ?",
         (name_of(db, subscription), time, limit),
@@ -101,7 +101,7 @@ def since(db: Connection, subscription: str, time: int, limit: int) -> list[int]
 
 
 def remove(db: Connection, ids: Sequence[int]) -> None:
-    """Delete letters."""
+    """Deletes letters."""
     for id in ids:
         row = db.execute("DELETE FROM dead_letters WHERE id = ? RETURNING died, named", (id,)).fetchone()
         if row is not None:
@@ -111,9 +111,9 @@ def remove(db: Connection, ids: Sequence[int]) -> None:
 
 
 def drop_excess(db: Connection, tenant: str, limit: int) -> int:
-    """Delete the oldest letters of a tenant beyond its limit of bytes, 0 is none; returns how many.
+    """Deletes the oldest letters of a tenant beyond its byte limit (0: no limit); returns how many.
 
-    Each drop is counted for the subscriptions that the letter names.
+    Counts each drop for the subscriptions that the letter names.
     """
     dropped = 0
     while limit and (excess := usage.used(db, usage.DEAD, tenant) - limit) > 0:
@@ -138,10 +138,7 @@ def drop_excess(db: Connection, tenant: str, limit: int) -> int:
 
 
 def purge(db: Connection, oldest: int, ended: Callable[[str], bool]) -> int:
-    """Delete letters that are too old, and those that name nobody who lives; returns how many of `STEP`.
-
-    `ended` tells whether a subscription is no more.
-    """
+    """Deletes up to `STEP` letters that are too old or name no living subscription; returns how many."""
     old = db.execute("SELECT id FROM dead_letters WHERE died < ? LIMIT ?", (oldest, STEP)).fetchall()
     remove(db, [id for (id,) in old])
     gone = len(old)

@@ -1,4 +1,4 @@
-"""Recipients of events whose ids their publishers chose, by short hashes (see `ingest.dedup`)."""
+"""Recipients of events with client-chosen ids, as short hashes (see `ingest.dedup`)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Hashes = npt.NDArray[np.uint32]
 
 
 class Delivered(NamedTuple):
-    #: microseconds: the log's time of the event
+    #: log time of the event, microseconds
     time: int
     recipients: Hashes
 
 
 def find(db: Connection, topic: int, event: str) -> Delivered | None:
-    """Return the recipients of an event."""
+    """Returns the recipients of an event."""
     row = db.execute(
         "SELECT time, recipients FROM delivered_ids WHERE topic = ? AND id = ?", (topic, event)
     ).fetchone()
@@ -27,7 +27,7 @@ def find(db: Connection, topic: int, event: str) -> Delivered | None:
 
 
 def store(db: Connection, topic: int, event: str, delivered: Delivered) -> None:
-    """Store the recipients of an event."""
+    """Stores the recipients of an event."""
     db.execute(
         "INSERT OR REPLACE INTO delivered_ids VALUES (?, ?, ?, ?)",
         (topic, event, delivered.time, delivered.recipients.astype("<u4", copy=False).tobytes()),
@@ -35,7 +35,7 @@ def store(db: Connection, topic: int, event: str, delivered: Delivered) -> None:
 
 
 def page(db: Connection, after: tuple[int, str], most: int) -> list[tuple[int, str, Delivered]]:
-    """Return events in the order of (topic, id), after one of these."""
+    """Returns the next events in the order of (topic, id)."""
     rows = db.execute(
         "SELECT topic, id, time, recipients FROM delivered_ids WHERE (topic, id) > (?, ?)"
         " ORDER BY topic, id LIMIT ?",
@@ -45,7 +45,7 @@ def page(db: Connection, after: tuple[int, str], most: int) -> list[tuple[int, s
 
 
 def forget(db: Connection, before: int, most: int) -> int:
-    """Delete events of before a time, at most so many; returns how many."""
+    """Deletes up to `most` events older than a time; returns how many."""
     return db.execute(
         "DELETE FROM delivered_ids WHERE (topic, id) IN"
         " (SELECT topic, id FROM delivered_ids WHERE time < ? LIMIT ?)",

@@ -1,4 +1,4 @@
-"""Watches the disk of the database: refuses growth when it is short, returns free pages to it."""
+"""Watches the disk of the database: refuses growth when space is short, returns free pages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import structlog
 from edn.errors import Unavailable
 from edn.runtime.disk import Disk, Shortage, Space
 from edn.runtime.ownership import any_thread, owned
-from edn_server.storage.database import Reclaim, SqliteStore, measure
-from edn_server.storage.interface import Connection, Reader, StoreError
+from edn_server.storage.database import Reclaim, SqliteStore
+from edn_server.storage.interface import Reader, StoreError
 
 logger = structlog.get_logger()
 
@@ -22,33 +22,31 @@ RESERVE_BYTES = 4 << 20
 
 @owned("loop")
 class DiskWatch:
-    """Lives on the event loop, but for `on_full`."""
-
     def __init__(self, store: SqliteStore, *, server: str, floor: int) -> None:
-        """`floor`: bytes that must be free; below, `check` refuses for the server of this id."""
+        """`floor`: free bytes below which `check` refuses; `server`: this server's id, for the message."""
         self._store = store
         self._server = server
         path = store.path / "server.db"
         self._disk = Disk(path, watermark=floor, reserve=min(RESERVE_BYTES, floor // 4))
-        #: too little room: frames and subscriptions are refused
-        self.shortage: Shortage | None = self._disk.shortage(store.load(self._space))
+        #: set while frames and subscriptions are refused
+        self.shortage: Shortage | None = self._disk.shortage(store.load(self._disk.measure))
         self._reader: Reader | None = None
 
     async def check(self) -> None:
-        """Raise if the database may not grow: the dispatcher keeps what is refused here."""
+        """Raises `Unavailable` if the database must not grow; the dispatcher keeps refused frames."""
         if self._reader is not None:
-            # A second's frames can be larger than the floor.
-            self._judge(await self._reader.reading(self._space))
+            # The frames of one second can be larger than the floor.
+            self._judge(await self._reader.reading(self._disk.measure))
         if self.shortage is not None:
             raise Unavailable(f"server {self._server}: {self.shortage}", retry_after=1)
 
     @any_thread
     def on_full(self) -> None:
-        """Free the reserve, so that deletions have room; in the writer's thread."""
+        """Frees the reserve, so that deletions have room; in the writer's thread."""
         logger.warning("disk_full", reserve_freed=self._disk.free_reserve())
 
     async def run(self) -> None:
-        """Measure the disk every second, and return free pages to it."""
+        """Measures the disk every second, and returns free pages to it."""
         with contextlib.closing(self._store.reader("disk")) as reader:
             self._reader = reader
             try:
@@ -60,9 +58,6 @@ class DiskWatch:
                     await asyncio.sleep(1.0)
             finally:
                 self._reader = None
-
-    def _space(self, db: Connection) -> Space:
-        return measure(db, self._disk)
 
     def _judge(self, space: Space) -> None:
         before, self.shortage = self.shortage, self._disk.shortage(space)
@@ -77,7 +72,7 @@ class DiskWatch:
             )
 
     async def _keep_room(self, reader: Reader) -> None:
-        space = await reader.reading(self._space)
+        space = await reader.reading(self._disk.measure)
         self._judge(space)
         if self.shortage is None:
             self._disk.keep_reserve(space)

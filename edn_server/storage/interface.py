@@ -1,63 +1,45 @@
-"""The storage of one server as the rest of the process sees it.
+"""Connections to the database, as the rest of the process sees them.
 
-`ShardStore` is what another engine would implement. SQL stands only in this package, in functions that take a
-`Connection`: jobs of the writer and functions of readers get one and pass it on.
+SQL stands only in this package, in functions that take a `Connection`. Jobs of the writer and functions of
+readers get a connection and pass it on.
 """
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
-from edn_server.storage.writer import Job
+from edn.runtime.ownership import owned
 
 Result = TypeVar("Result")
 Given = ParamSpec("Given")
 
-#: raised by every operation of the store that fails: no room, an I/O error, a locked file
+#: only this package executes statements on it
+Connection = sqlite3.Connection
+#: raised by every operation that fails: no room, an I/O error, a locked file
 StoreError = sqlite3.Error
-
-
-class Cursor(Protocol):
-    """The answer of a statement."""
-
-    @property
-    def rowcount(self) -> int: ...
-
-    @property
-    def lastrowid(self) -> int | None: ...
-
-    def fetchone(self) -> Any: ...
-
-    def fetchall(self) -> list[Any]: ...
-
-    def __iter__(self) -> Iterator[Any]: ...
-
-    def close(self) -> None: ...
-
-
-class Connection(Protocol):
-    """Executes statements with `?` parameters; only this package calls it."""
-
-    def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Cursor: ...
-
-    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> Cursor: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    #: secret that tells this folder's server from any other of the same id
+    #: secret that distinguishes this folder's server from others with the same id
     key: str
     #: how often this folder was opened
     epoch: int
 
 
-class Reader(Protocol):
-    """A connection for reading, in a thread of its own."""
+@owned("any")
+class Reader:
+    """A connection for reading, with its own thread."""
+
+    def __init__(self, db: Connection, name: str) -> None:
+        self._db = db
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
 
     async def reading(
         self,
@@ -65,29 +47,11 @@ class Reader(Protocol):
         *arguments: Given.args,
         **named: Given.kwargs,
     ) -> Result:
-        """Call a function with the connection, in the reader's thread."""
+        """Calls a function with the connection, in the reader's thread."""
+        call = functools.partial(function, self._db, *arguments, **named)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     def close(self) -> None:
-        """Wait for the call under way, and close the connection."""
-
-
-class ShardStore(Protocol):
-    """The durable state of one server: one writer, any number of readers."""
-
-    def open(self) -> Identity:
-        """Take the store; nobody else may open it until `close`."""
-
-    def commit(self, job: Job[Result]) -> Future[Result]:
-        """Queue a job for the writer; jobs are grouped into transactions, in their order."""
-
-    def reader(self, name: str) -> Reader:
-        """Open a connection for reading, with a thread of this name."""
-
-    async def last_row(self) -> int:
-        """Return the id of the newest row of the outbox that ever was."""
-
-    async def copy(self, target: Path) -> None:
-        """Write a consistent copy of everything to a file."""
-
-    def close(self) -> None:
-        """Commit queued jobs, stop the writer, and let others open the store."""
+        """Waits for the running call, and closes the connection."""
+        self._thread.shutdown()
+        self._db.close()

@@ -1,4 +1,4 @@
-"""The logs that this server follows: their cursors, incarnations, join records, and whose they are."""
+"""Logs that this server follows: cursors, incarnations, join records, dispatchers."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ from edn_server.storage.interface import Connection
 class LogRow(NamedTuple):
     log: str
     incarnation: int
-    #: None until its stream begins
+    #: None before the first frame
     cursor: int | None
     #: offset of the join record, once applied
     joined: int | None
-    #: its dispatcher has gone over to another log
+    #: whether its dispatcher has switched to another log
     retired: bool
 
 
 def logs(db: Connection) -> list[LogRow]:
-    """Return all logs."""
     found = db.execute("SELECT log, incarnation, cursor, joined, retired FROM logs")
     return [LogRow(log, start, cursor, join, bool(gone)) for log, start, cursor, join, gone in found]
 
 
 def incarnation(db: Connection, log: str) -> int | None:
-    """Return the newest incarnation of a log's dispatcher; None if the log is not known."""
+    """Returns the newest incarnation of a log's dispatcher; None if the log is unknown."""
     row = db.execute("SELECT incarnation FROM logs WHERE log = ?", (log,)).fetchone()
     return None if row is None else int(row[0])
 
 
 def raise_incarnation(db: Connection, log: str, incarnation: int) -> None:
-    """Store an incarnation that is newer than the stored one."""
+    """Stores an incarnation, unless the stored one is newer."""
     db.execute(
         "INSERT INTO logs (log, incarnation) VALUES (?1, ?2)"
         " ON CONFLICT (log) DO UPDATE SET incarnation = ?2 WHERE incarnation < ?2",
@@ -41,7 +40,7 @@ def raise_incarnation(db: Connection, log: str, incarnation: int) -> None:
 
 
 def advance(db: Connection, log: str, incarnation: int, cursor: int, joined: int | None) -> None:
-    """Store the cursor of a log."""
+    """Stores the cursor of a log."""
     db.execute(
         "INSERT INTO logs (log, incarnation, cursor, joined) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (log)"
         " DO UPDATE SET incarnation = max(incarnation, ?2), cursor = ?3, joined = ?4",
@@ -50,7 +49,7 @@ def advance(db: Connection, log: str, incarnation: int, cursor: int, joined: int
 
 
 def follow(db: Connection, log: str, incarnation: int, url: str) -> None:
-    """Store that the dispatcher at this URL has this log now."""
+    """Stores the dispatcher URL of a log, and takes the log into use."""
     db.execute(
         "INSERT INTO logs (log, incarnation, url) VALUES (?1, ?2, ?3) ON CONFLICT (log)"
         " DO UPDATE SET incarnation = max(incarnation, ?2), url = ?3, retired = 0",
@@ -59,7 +58,7 @@ def follow(db: Connection, log: str, incarnation: int, url: str) -> None:
 
 
 def others_of(db: Connection, log: str, url: str | None) -> list[str]:
-    """Return the logs in use, besides one, of the dispatcher at this URL; None: of any."""
+    """Returns the other logs in use of the dispatcher at this URL; None: of any dispatcher."""
     found = db.execute(
         "SELECT log FROM logs WHERE log != ?1 AND NOT retired AND (?2 IS NULL OR url = ?2)", (log, url)
     )
@@ -67,12 +66,12 @@ def others_of(db: Connection, log: str, url: str | None) -> list[str]:
 
 
 def followed(db: Connection) -> list[tuple[str, str]]:
-    """Return (log, URL) of the logs in use whose dispatcher is known."""
+    """Returns (log, URL) of the logs in use whose dispatcher is known."""
     return db.execute("SELECT log, url FROM logs WHERE NOT retired AND url IS NOT NULL").fetchall()
 
 
 def retire(db: Connection, left: Sequence[str], heir: str) -> None:
-    """Retire logs: their pauses are the heir's, and their replays will not go on."""
+    """Retires logs: passes their pauses to the heir and drops their replays."""
     for name in left:
         db.execute("UPDATE logs SET retired = 1 WHERE log = ?", (name,))
         db.execute("UPDATE OR REPLACE pauses SET log = ? WHERE log = ?", (heir, name))

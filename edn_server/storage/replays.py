@@ -1,7 +1,7 @@
-"""Histories that are still coming, by version and source, and what each log says is paused.
+"""Unfinished histories by version and source, and pauses per log.
 
-A history comes from a **log**, as a replay that the subscriber asked for, or from the **server** that the
-subscription was on before, which hands over its buffered rows through the dispatcher of a log.
+The source of a history is a **log**, for a replay that the subscriber asked for, or the old **server** of a
+migrated subscription, whose buffered rows the dispatcher of a log hands over.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from typing import Literal, NamedTuple
 
 from edn_server.storage.interface import Connection
 
-#: of buffered rows of another server, as `replays.kept` has it: they are buffered here, too; they are due,
-#: because the subscription was resumed; nobody wants them any more
+#: what happens to rows that another server buffered (`replays.kept`): buffer them; deliver them, because the
+#: subscription was resumed; discard them
 AS_BEFORE, DUE, UNWANTED = range(3)
 
 
 class Source(NamedTuple):
-    """Where a history comes from."""
+    """The source of a history."""
 
     kind: Literal["log", "server"]
-    #: the log, or that of the dispatcher that moves the subscription
+    #: the log, or that of the dispatcher that migrates the subscription
     log: str
 
 
 def begin(db: Connection, numbers: Iterable[int], source: Source) -> None:
-    """Store that histories are coming; one that is coming already stays as it is."""
+    """Starts histories; one that has started stays as it is."""
     db.executemany(
         "INSERT OR IGNORE INTO replays (number, source, log, position) VALUES (?, ?, ?, 0)",
         [(number, *source) for number in numbers],
@@ -33,13 +33,13 @@ def begin(db: Connection, numbers: Iterable[int], source: Source) -> None:
 
 
 def replays(db: Connection) -> list[tuple[int, Source]]:
-    """Return the versions whose history is coming, with the source."""
+    """Returns the versions with an unfinished history, and its source."""
     found = db.execute("SELECT number, source, log FROM replays")
     return [(number, Source(kind, log)) for number, kind, log in found]
 
 
 def position(db: Connection, number: int, source: Source) -> int:
-    """Return up to where a history has come."""
+    """Returns the position of a history."""
     (found,) = db.execute(
         "SELECT position FROM replays WHERE number = ? AND source = ? AND log = ?", (number, *source)
     ).fetchone()
@@ -47,7 +47,7 @@ def position(db: Connection, number: int, source: Source) -> int:
 
 
 def advance(db: Connection, number: int, source: Source, position: int) -> None:
-    """Store up to where a history has come."""
+    """Stores the position of a history."""
     db.execute(
         "UPDATE replays SET position = ? WHERE number = ? AND source = ? AND log = ?",
         (position, number, *source),
@@ -55,17 +55,17 @@ def advance(db: Connection, number: int, source: Source, position: int) -> None:
 
 
 def finish(db: Connection, number: int, source: Source) -> None:
-    """Delete a history that has come."""
+    """Deletes a complete history."""
     db.execute("DELETE FROM replays WHERE number = ? AND source = ? AND log = ?", (number, *source))
 
 
 def cancel(db: Connection, numbers: Iterable[int]) -> None:
-    """Delete the histories of versions, whatever their source."""
+    """Deletes the histories of versions, from all sources."""
     db.executemany("DELETE FROM replays WHERE number = ?", [(number,) for number in numbers])
 
 
 def cancel_replays(db: Connection, numbers: Iterable[int]) -> None:
-    """Delete the histories that logs would bring; another server's stay."""
+    """Deletes the histories of versions from logs; those from servers stay."""
     db.executemany(
         "DELETE FROM replays WHERE number = ? AND source = 'log'", [(number,) for number in numbers]
     )
@@ -75,7 +75,7 @@ def cancel_replays(db: Connection, numbers: Iterable[int]) -> None:
 
 
 def arrival(db: Connection, number: int) -> tuple[int, int]:
-    """Return up to where a hand-over has come, and what becomes of buffered rows."""
+    """Returns the position of a hand-over, and what happens to its buffered rows."""
     position, kept = db.execute(
         "SELECT max(position), max(kept) FROM replays WHERE number = ? AND source = 'server'", (number,)
     ).fetchone()
@@ -83,17 +83,17 @@ def arrival(db: Connection, number: int) -> tuple[int, int]:
 
 
 def advance_arrival(db: Connection, number: int, position: int) -> None:
-    """Store up to where a hand-over has come."""
+    """Stores the position of a hand-over."""
     db.execute("UPDATE replays SET position = ? WHERE number = ? AND source = 'server'", (position, number))
 
 
 def finish_arrival(db: Connection, number: int) -> None:
-    """Delete a hand-over that is complete."""
+    """Deletes a complete hand-over."""
     db.execute("DELETE FROM replays WHERE number = ? AND source = 'server'", (number,))
 
 
 def decide_kept(db: Connection, numbers: Iterable[int], kept: int) -> None:
-    """Store what becomes of buffered rows of another server, when they come: it is decided once."""
+    """Decides, once, what happens to rows that another server buffered."""
     db.executemany(
         "UPDATE replays SET kept = ? WHERE number = ? AND source = 'server' AND kept = ?",
         [(kept, number, AS_BEFORE) for number in numbers],
@@ -104,18 +104,15 @@ def decide_kept(db: Connection, numbers: Iterable[int], kept: int) -> None:
 
 
 def pauses(db: Connection) -> list[tuple[str, str, int]]:
-    """Return (subscription, log, revision) of all pauses."""
+    """Returns (subscription, log, revision) of all pauses."""
     return db.execute("SELECT id, log, revision FROM pauses").fetchall()
 
 
 def pause(db: Connection, subscription: str, log: str, revision: int) -> None:
-    """Store that a log says that a subscription is paused."""
+    """Stores the pause of a subscription in a log."""
     db.execute("INSERT OR REPLACE INTO pauses VALUES (?, ?, ?)", (subscription, log, revision))
 
 
 def unpause(db: Connection, subscription: str, log: str | None = None) -> None:
-    """Delete what a log says of a pause; None: what any log says."""
-    db.execute(
-        "DELETE FROM pauses WHERE id = ?1 AND (?2 IS NULL OR log = ?2)",
-        (subscription, log),
-    )
+    """Deletes the pause of a subscription in a log; None: in all logs."""
+    db.execute("DELETE FROM pauses WHERE id = ?1 AND (?2 IS NULL OR log = ?2)", (subscription, log))

@@ -6,12 +6,12 @@ from edn_server.storage.interface import Connection
 
 
 def health(db: Connection) -> list[tuple[str, bytes]]:
-    """Return (address, state) of addresses that are not healthy."""
+    """Returns (address, state) of addresses that are not healthy."""
     return db.execute("SELECT address, health FROM health").fetchall()
 
 
 def store_health(db: Connection, address: str, state: bytes | None) -> None:
-    """Store the state of an address; None is healthy."""
+    """Stores the state of an address; None is healthy."""
     if state is None:
         db.execute("DELETE FROM health WHERE address = ?", (address,))
     else:
@@ -19,29 +19,29 @@ def store_health(db: Connection, address: str, state: bytes | None) -> None:
 
 
 def attempts(db: Connection, address: str) -> bytes | None:
-    """Return the stored attempts of an address."""
+    """Returns the stored attempts of an address."""
     row = db.execute("SELECT attempts FROM attempts WHERE address = ?", (address,)).fetchone()
     return None if row is None else bytes(row[0])
 
 
 def store_attempts(db: Connection, address: str, newest: int, attempts: bytes) -> None:
-    """Store the attempts of an address; `newest`: microseconds."""
+    """Stores the attempts of an address; `newest`: microseconds."""
     db.execute("INSERT OR REPLACE INTO attempts VALUES (?, ?, ?)", (address, newest, attempts))
 
 
 def forget_attempts(db: Connection, before: int) -> None:
-    """Delete the attempts of addresses whose newest is older."""
+    """Deletes the attempts of addresses whose newest attempt is older."""
     db.execute("DELETE FROM attempts WHERE newest < ?", (before,))
 
 
 def consents(db: Connection) -> list[tuple[str, bytes]]:
-    """Return (URL, standing) of sinks that were asked for their consent."""
+    """Returns (URL, consent) of sinks."""
     return db.execute("SELECT url, standing FROM consents").fetchall()
 
 
-def store_consent(db: Connection, url: str, standing: bytes | None) -> None:
-    """Store the consent of a sink; None: nothing is known."""
-    if standing is None:
+def store_consent(db: Connection, url: str, consent: bytes | None) -> None:
+    """Stores the consent of a sink; None deletes it."""
+    if consent is None:
         db.execute("DELETE FROM consents WHERE url = ?", (url,))
     else:
-        db.execute("INSERT OR REPLACE INTO consents VALUES (?, ?)", (url, standing))
+        db.execute("INSERT OR REPLACE INTO consents VALUES (?, ?)", (url, consent))

@@ -1,19 +1,19 @@
-"""Bytes that tenants occupy on this server's disk beyond what is being delivered, and their limits.
+"""Counts the bytes that tenants occupy on disk besides the backlog of sinks, and enforces their limits.
 
-Three things stay on disk for as long as somebody else pleases, so each is bounded in bytes per tenant:
+Clients decide how long these rows stay on disk, so each kind is limited in bytes per tenant:
 
-    paused   rows that are buffered for paused subscriptions     `paused_bytes`
-    stream   rows of streams that nobody has read                `stream_bytes`
-    dead     dead letters                                        `dead_letter_bytes`
+    paused   rows buffered for paused subscriptions     `paused_bytes`
+    stream   unread rows of streams                     `stream_bytes`
+    dead     dead letters                               `dead_letter_bytes`
 
-Triggers count them, in the transaction that writes or deletes a row, so the counters are never wrong and
-never computed: `kept` per subscription, `usage` per tenant. A row of the outbox has `bytes` only if it is
-counted; rows of sinks cost nothing here. A payload counts once for each row that names it.
+Triggers count in the transaction that writes or deletes a row, so the counters are always exact: `kept` per
+subscription, `usage` per tenant. An outbox row has `bytes` only if it is counted; rows of sinks are not. A
+payload counts once per row that names it.
 
-At a limit the oldest entries are dropped, those of the tenant's largest subscription first, in the
-transaction that exceeded it. A drop is never silent: `drops` counts the notifications per subscription, the
-delivery status shows it with the limit's name, the log and a metric tell the operator, and the reader of a
-stream gets a gap. docs/adr/0015 tells why.
+The transaction that exceeds a limit drops the oldest entries, those of the tenant's largest subscription
+first. A drop is never silent: `drops` counts the notifications per subscription, the delivery status shows
+them with the limit's name, a log line and a metric inform the operator, and the reader of a stream gets a
+gap. The reasons are in docs/adr/0015.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from edn_server.storage.interface import Connection
 logger = structlog.get_logger()
 
 PAUSED, UNREAD, DEAD, WAITING = "paused", "stream", "dead", "waiting"
-#: what each limit is called
+#: name of each limit
 LIMITS = {PAUSED: "paused_bytes", UNREAD: "stream_bytes", DEAD: "dead_letter_bytes"}
 _STEP = 256
 
@@ -46,7 +46,7 @@ TABLES = (
     "CREATE INDEX dead_letters_tenant ON dead_letters (substr(address, 1, instr(address, '/')), died, id)",
 )
 
-#: the kind of a counted row and the tenant of its subscription, in SQL; `{0}` is the row
+#: SQL of a counted row's kind and tenant; `{0}` is the row
 _KIND = "CASE {0}.state WHEN 'ready' THEN 'stream' WHEN 'waiting' THEN 'waiting' ELSE 'paused' END"
 _TENANT = f"substr({{0}}.subscription, 1, max(0, instr({{0}}.subscription, '{OWNED}') - 1))"
 _ADD = (
@@ -83,9 +83,9 @@ TRIGGERS = (
 
 @dataclass(slots=True)
 class Drops:
-    """Rows that one transaction dropped at limits."""
+    """Notifications that one transaction dropped at limits."""
 
-    #: notifications, by kind
+    #: kind → notifications
     events: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -94,24 +94,24 @@ class Drops:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Bytes that a subscription occupies, and events that it lost at a limit."""
+class SubscriptionUsage:
+    """Bytes that a subscription occupies, and notifications dropped at a limit."""
 
     buffered_bytes: int
     dropped: int
-    #: the limit, and microseconds, of the last drop
+    #: limit and time (microseconds) of the last drop
     reason: str | None
     last: int | None
 
 
 def used(db: Connection, kind: str, tenant: str) -> int:
-    """Return the bytes that a tenant occupies."""
+    """Returns the bytes that a tenant occupies."""
     row = db.execute("SELECT bytes FROM usage WHERE kind = ? AND tenant = ?", (kind, tenant)).fetchone()
     return int(row[0]) if row else 0
 
 
 def kind_of(state: str) -> str:
-    """Return the kind that rows of this state are counted as, where they name a subscription."""
+    """Returns the kind of rows of a subscription in this state."""
     return {"ready": UNREAD, "buffered": PAUSED}.get(state, WAITING)
 
 
@@ -121,10 +121,10 @@ def enforce(
     touched: Iterable[tuple[str, str | None]],
     drop: Callable[[str, str, list[tuple[int, int | None]]], int],
 ) -> Drops:
-    """Drop the oldest rows of tenants that are beyond a limit.
+    """Drops the oldest rows of tenants beyond a limit.
 
-    `touched` are (kind, subscription) that grew; `drop` deletes rows, (id, batch), of one of these and
-    returns how many notifications they held.
+    `touched`: (kind, subscription) pairs that grew; `drop` deletes rows, given as (id, batch), of such a pair
+    and returns how many notifications they held.
     """
     drops = Drops()
     for kind, tenant in {(kind, owner_of(subscription or "")) for kind, subscription in touched}:
@@ -149,7 +149,7 @@ def enforce(
 
 
 def _oldest(db: Connection, kind: str, subscription: str, excess: int) -> list[tuple[int, int | None]]:
-    """Return (id, batch) of the oldest rows that make up for the excess."""
+    """Returns (id, batch) of the oldest rows that make up the excess."""
     rows = db.execute(
         "SELECT id, batch, bytes FROM outbox WHERE subscription = ? AND state = ? ORDER BY id LIMIT ?",
         (subscription, "ready" if kind == UNREAD else "buffered", _STEP),
@@ -164,7 +164,7 @@ def _oldest(db: Connection, kind: str, subscription: str, excess: int) -> list[t
 
 
 def count(db: Connection, subscription: str, kind: str, events: int) -> None:
-    """Write down that notifications of a subscription were dropped at a limit."""
+    """Counts notifications of a subscription that were dropped at a limit."""
     db.execute(
         "INSERT INTO drops VALUES (?, ?, ?, ?) ON CONFLICT (subscription, kind)"
         " DO UPDATE SET events = events + excluded.events, last = excluded.last",
@@ -173,13 +173,13 @@ def count(db: Connection, subscription: str, kind: str, events: int) -> None:
 
 
 def streams(db: Connection) -> list[tuple[str, int]]:
-    """Return the subscriptions whose streams have rows, and how many events."""
+    """Returns (subscription, events) of streams with unread rows."""
     return db.execute("SELECT subscription, events FROM kept WHERE kind = ?", (UNREAD,)).fetchall()
 
 
-def standing(db: Connection, subscription: str, parts: Iterable[str]) -> Standing:
-    """Read what a subscription occupies and lost; `parts` are its members, or itself."""
-    names = list(dict.fromkeys([subscription, *parts]))
+def subscription_usage(db: Connection, subscription: str, members: Iterable[str]) -> SubscriptionUsage:
+    """Returns the usage of a subscription; `members` are those of a subtree subscription, or itself."""
+    names = list(dict.fromkeys([subscription, *members]))
     marks = ", ".join("?" * len(names))
     (size,) = db.execute(
         f"SELECT coalesce(sum(bytes), 0) FROM kept WHERE subscription IN ({marks}) AND kind != ?",
@@ -189,11 +189,12 @@ def standing(db: Connection, subscription: str, parts: Iterable[str]) -> Standin
         f"SELECT kind, events, last FROM drops WHERE subscription IN ({marks}) ORDER BY last", names
     ).fetchall()
     last = found[-1] if found else (None, 0, None)
-    return Standing(int(size), sum(events for _, events, _ in found), LIMITS.get(last[0] or ""), last[2])
+    dropped = sum(events for _, events, _ in found)
+    return SubscriptionUsage(int(size), dropped, LIMITS.get(last[0] or ""), last[2])
 
 
 def forget(db: Connection, ended: Callable[[str], bool]) -> None:
-    """Delete the drops of subscriptions that have ended, and counters of nothing."""
+    """Deletes the drops of ended subscriptions, and zero counters."""
     names = [name for (name,) in db.execute("SELECT DISTINCT subscription FROM drops").fetchall()]
     db.executemany("DELETE FROM drops WHERE subscription = ?", [(name,) for name in names if ended(name)])
     db.execute("DELETE FROM usage WHERE bytes = 0")

@@ -1,7 +1,7 @@
-"""The tables of subscriptions: topics, versions with their rectangles, intervals per log, key rings.
+"""Tables of subscriptions: topics, versions with their rectangles, intervals per log, key rings, counters.
 
-A version is **over** once no log may match it any more: `over` is then the last row of the outbox that can
-name it, and the version is deleted when no row up to that one waits (`collect`).
+A version is **over** once no log matches it any more: `over` is then the last outbox row that can name it,
+and `collect` deletes the version once no row up to that one waits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from edn.formats.webhooks import KeyRing
 from edn.model.rect import Rects
@@ -22,39 +21,33 @@ from edn_server.storage.interface import Connection
 NEVER = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StoredVersion:
-    """A version as it is stored."""
-
     number: int
     id: str
     version: int
     topic: int
-    #: the filter as JSON text; bound again only if an event needs its exact predicate
+    #: JSON text; bound again only if an event needs the exact predicate
     filter: str
     #: see `addresses`
     address: str
     recipient: str | None
-    #: microseconds; NEVER when it does not end by itself
+    #: microseconds; NEVER without an expiry
     expires: int
     log: str
     incarnation: int
-    #: columns of the topic when it was bound
-    width: int
-    lo: npt.NDArray[np.float64]
-    hi: npt.NDArray[np.float64]
-    exact: npt.NDArray[np.bool_]
+    #: as wide as the topic was when the filter was bound
+    rects: Rects
 
 
 def pack_rects(rects: Rects) -> bytes:
-    """Encode lo, hi and exact as they lie in memory; `unpack_rects` needs the width."""
+    """Encodes lo, hi and exact as raw arrays; `unpack_rects` needs the width."""
     lo = np.ascontiguousarray(rects.lo, dtype="<f8").tobytes()
     hi = np.ascontiguousarray(rects.hi, dtype="<f8").tobytes()
     return lo + hi + np.ascontiguousarray(rects.exact, dtype=np.uint8).tobytes()
 
 
 def unpack_rects(data: bytes, width: int) -> Rects:
-    """Decode rectangles of so many columns."""
     rows = len(data) // (16 * width + 1)
     side = rows * width
     bounds = np.frombuffer(data, dtype="<f8", count=2 * side)
@@ -74,7 +67,6 @@ class TopicRow(NamedTuple):
 
 
 def topics(db: Connection) -> list[TopicRow]:
-    """Return all topics."""
     found = db.execute("SELECT uid, tenant, name, columns, engine FROM topics").fetchall()
     return [
         TopicRow(uid, tenant, name, _columns(columns), engine) for uid, tenant, name, columns, engine in found
@@ -82,13 +74,13 @@ def topics(db: Connection) -> list[TopicRow]:
 
 
 def columns_of(db: Connection, uid: int) -> list[tuple[str, str]] | None:
-    """Return the columns of a topic; None if it is not stored."""
+    """Returns the columns of a topic; None if it is not stored."""
     row = db.execute("SELECT columns FROM topics WHERE uid = ?", (uid,)).fetchone()
     return None if row is None else _columns(row[0])
 
 
 def store_topic(db: Connection, topic: TopicRow) -> None:
-    """Insert a topic, or replace the columns of one that is stored."""
+    """Inserts a topic, or replaces the columns of a stored one."""
     columns = msgspec.json.encode(topic.columns).decode()
     db.execute(
         "INSERT INTO topics VALUES (?, ?, ?, ?, ?)"
@@ -98,7 +90,7 @@ def store_topic(db: Connection, topic: TopicRow) -> None:
 
 
 def forget_topics(db: Connection, uids: Iterable[int]) -> None:
-    """Delete topics."""
+    """Deletes topics."""
     db.executemany("DELETE FROM topics WHERE uid = ?", [(uid,) for uid in uids])
 
 
@@ -109,8 +101,8 @@ def _columns(text: str) -> list[tuple[str, str]]:
 # -- versions --------------------------------------------------------------------------------------------
 
 
-class Known(NamedTuple):
-    """A living version as a store request compares it."""
+class ExistingVersion(NamedTuple):
+    """The fields of a living version that a store request compares."""
 
     number: int
     topic: int
@@ -124,43 +116,41 @@ class Known(NamedTuple):
 
 
 def stores(db: Connection) -> int:
-    """Return how many store requests were committed."""
+    """Returns the number of committed store requests."""
     (seq,) = db.execute("SELECT value FROM meta WHERE name = 'seq'").fetchone()
     return int(seq)
 
 
 def count_store(db: Connection) -> None:
-    """Count a store request."""
+    """Counts a store request."""
     db.execute("UPDATE meta SET value = value + 1 WHERE name = 'seq'")
 
 
-def find(db: Connection, id: str, version: int) -> Known | None:
-    """Return a living version."""
+def find(db: Connection, id: str, version: int) -> ExistingVersion | None:
+    """Returns a living version."""
     row = db.execute(
         "SELECT number, topic, filter, address, recipient, log, incarnation,"
         " EXISTS (SELECT 1 FROM intervals i WHERE i.number = v.number AND i.since IS NOT NULL)"
         " FROM versions v WHERE id = ? AND version = ? AND over IS NULL",
         (id, version),
     ).fetchone()
-    return None if row is None else Known(*row)
+    return None if row is None else ExistingVersion(*row)
 
 
 def insert(db: Connection, stored: StoredVersion, *, owner: str, ring: str) -> None:
-    """Insert a version."""
-    rects = pack_rects(Rects(stored.lo, stored.hi, stored.exact))
     db.execute(
         "INSERT INTO versions (number, id, version, owner, topic, filter, address, recipient, expires, log,"
         " incarnation, width, rects, ring) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             stored.number, stored.id, stored.version, owner, stored.topic, stored.filter, stored.address,
-            stored.recipient, _or_null(stored.expires), stored.log, stored.incarnation, stored.width, rects,
-            ring,
+            stored.recipient, _or_null(stored.expires), stored.log, stored.incarnation, stored.rects.width,
+            pack_rects(stored.rects), ring,
         ),
     )  # fmt: skip
 
 
 def adopt(db: Connection, number: int, log: str, incarnation: int, expires: int) -> None:
-    """Let another incarnation answer for a version."""
+    """Assigns a version to another incarnation."""
     db.execute(
         "UPDATE versions SET log = ?, incarnation = ?, expires = ? WHERE number = ?",
         (log, incarnation, _or_null(expires), number),
@@ -168,64 +158,45 @@ def adopt(db: Connection, number: int, log: str, incarnation: int, expires: int)
 
 
 def end(db: Connection, numbers: Iterable[int], last_row: int) -> None:
-    """Mark versions as over; rows up to the last may still name them."""
+    """Marks versions as over; rows up to the last may still name them."""
     db.executemany("UPDATE versions SET over = ? WHERE number = ?", [(last_row, n) for n in numbers])
 
 
 def mark_moved(db: Connection, numbers: Iterable[int]) -> None:
-    """Mark versions whose subscription goes on elsewhere."""
+    """Marks versions whose subscription has migrated to another server."""
     db.executemany("UPDATE versions SET moved = 1 WHERE number = ?", [(number,) for number in numbers])
 
 
 def numbers(db: Connection) -> set[int]:
-    """Return all numbers in use."""
+    """Returns all numbers in use."""
     return {number for (number,) in db.execute("SELECT number FROM versions")}
 
 
 def moved(db: Connection) -> list[int]:
-    """Return the numbers of versions whose subscription goes on elsewhere."""
+    """Returns the numbers of versions whose subscription has migrated to another server."""
     return [number for (number,) in db.execute("SELECT number FROM versions WHERE moved")]
 
 
 def living(db: Connection) -> list[StoredVersion]:
-    """Return the versions that are not over."""
+    """Returns the versions that are not over."""
     found = db.execute(
         "SELECT number, id, version, topic, filter, address, recipient, expires, log, incarnation, width,"
         " rects FROM versions WHERE over IS NULL"
     )
-    return [_stored(*row) for row in found]
-
-
-def _stored(
-    number: int, id: str, version: int, topic: int, filter: str, address: str, recipient: str | None,
-    expires: int | None, log: str, incarnation: int, width: int, data: bytes,
-) -> StoredVersion:  # fmt: skip
-    rects = unpack_rects(data, width)
-    return StoredVersion(
-        number=number,
-        id=id,
-        version=version,
-        topic=topic,
-        filter=filter,
-        address=address,
-        recipient=recipient,
-        expires=_or_never(expires),
-        log=log,
-        incarnation=incarnation,
-        width=width,
-        lo=rects.lo,
-        hi=rects.hi,
-        exact=rects.exact,
-    )
+    versions = []
+    for *head, expires, log, incarnation, width, data in found:
+        fields = (*head, _or_never(expires), log, incarnation, unpack_rects(data, width))
+        versions.append(StoredVersion(*fields))
+    return versions
 
 
 def ended(db: Connection) -> list[tuple[int, str, str | None, int]]:
-    """Return (number, id, recipient, topic) of versions that are over and that rows may name."""
+    """Returns (number, id, recipient, topic) of versions that are over; rows may still name them."""
     return db.execute("SELECT number, id, recipient, topic FROM versions WHERE over IS NOT NULL").fetchall()
 
 
 class Predicate(NamedTuple):
-    """The exact predicate of a version, as it is stored."""
+    """The stored predicate of a version."""
 
     id: str
     version: int
@@ -235,12 +206,11 @@ class Predicate(NamedTuple):
     columns: str
 
     def schema_columns(self) -> list[tuple[str, str]]:
-        """Return the columns that the filter was bound to."""
+        """Returns the columns that the filter was bound to."""
         return _columns(self.columns)[: self.width]
 
 
 def predicate(db: Connection, number: int) -> Predicate | None:
-    """Return the predicate of a version."""
     row = db.execute(
         "SELECT v.id, v.version, v.filter, v.width, t.uid, t.columns FROM versions v"
         " JOIN topics t ON t.uid = v.topic WHERE v.number = ?",
@@ -250,7 +220,7 @@ def predicate(db: Connection, number: int) -> Predicate | None:
 
 
 def collect(db: Connection, most: int) -> list[int]:
-    """Delete versions that are over and that no waiting row can name; returns their numbers."""
+    """Deletes versions that are over and that no waiting row can name; returns their numbers."""
     found = db.execute(
         "SELECT number FROM versions v WHERE over IS NOT NULL AND NOT EXISTS"
         " (SELECT 1 FROM outbox o WHERE o.id <= v.over AND o.address IN"
@@ -258,7 +228,7 @@ def collect(db: Connection, most: int) -> list[int]:
         "   SELECT w.address FROM versions w WHERE w.id = v.id AND w.over IS NULL))"
         " AND NOT EXISTS (SELECT 1 FROM outbox k WHERE k.subscription = v.id AND k.id <= v.over"
         "  AND k.state IN ('buffered', 'waiting'))"
-        # Nor one whose predicate a renamed row is yet to ask.
+        # Nor a version whose predicate an undecided row still needs.
         " AND NOT EXISTS (SELECT 1 FROM outbox d WHERE d.doubt = v.number + 1 AND d.doubt > 0) LIMIT ?",
         (most,),
     )
@@ -270,9 +240,9 @@ def collect(db: Connection, most: int) -> list[int]:
 
 
 def has_waiting(db: Connection, id: str, before: int, stream: str) -> bool:
-    """Return whether a row waits that may name a version of a subscription before this one.
+    """Returns whether a waiting row may name an older version of a subscription.
 
-    Such a row is at one of its addresses, but for its stream's, and not newer than its end.
+    Such a row is at one of its addresses, except its stream's, and not newer than its end.
     """
     found = db.execute(
         "SELECT 1 FROM outbox WHERE id <= (SELECT max(over) FROM versions WHERE id = ?1 AND version < ?2)"
@@ -287,7 +257,7 @@ def has_waiting(db: Connection, id: str, before: int, stream: str) -> bool:
 
 
 class Interval(NamedTuple):
-    """Where a log activated and ended a version, and until when it lives there; NEVER is "not yet"."""
+    """The interval of a version in a log, and its expiry there; NEVER is "not yet"."""
 
     number: int
     log: str
@@ -297,7 +267,7 @@ class Interval(NamedTuple):
 
 
 def store_intervals(db: Connection, intervals: Iterable[Interval]) -> None:
-    """Insert intervals, or replace them."""
+    """Inserts or replaces intervals."""
     db.executemany(
         "INSERT OR REPLACE INTO intervals VALUES (?, ?, ?, ?, ?)",
         [(n, log, _or_null(since), _or_null(until), expires) for n, log, since, until, expires in intervals],
@@ -305,7 +275,6 @@ def store_intervals(db: Connection, intervals: Iterable[Interval]) -> None:
 
 
 def intervals(db: Connection) -> list[Interval]:
-    """Return all intervals."""
     return [
         Interval(number, log, _or_never(since), _or_never(until), expires)
         for number, log, since, until, expires in db.execute(
@@ -318,7 +287,7 @@ def intervals(db: Connection) -> list[Interval]:
 
 
 def store_rings(db: Connection, rings: Sequence[KeyRing]) -> None:
-    """Insert key rings; an older version replaces nothing."""
+    """Inserts or replaces key rings, unless the stored version is newer."""
     db.executemany(
         "INSERT INTO rings VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (id) DO UPDATE"
         " SET current = ?2, previous = ?3, until = ?4, version = ?5 WHERE version <= ?5",
@@ -327,9 +296,29 @@ def store_rings(db: Connection, rings: Sequence[KeyRing]) -> None:
 
 
 def rings(db: Connection) -> list[KeyRing]:
-    """Delete the key rings that no version names, and return the others."""
+    """Deletes the key rings that no version names, and returns the others."""
     db.execute("DELETE FROM rings WHERE id NOT IN (SELECT ring FROM versions)")
     return [KeyRing(*row) for row in db.execute("SELECT id, current, previous, until, version FROM rings")]
+
+
+# -- counters --------------------------------------------------------------------------------------------
+
+
+def counter_pages(db: Connection) -> list[tuple[int, bytes]]:
+    """Returns the pages of counters per version, in order."""
+    return db.execute("SELECT page, counts FROM tallies ORDER BY page").fetchall()
+
+
+def topic_counters(db: Connection) -> str | None:
+    """Returns the event counts per topic, as JSON."""
+    row = db.execute("SELECT value FROM meta WHERE name = 'evaluated'").fetchone()
+    return None if row is None else str(row[0])
+
+
+def store_counters(db: Connection, pages: Iterable[tuple[int, bytes]], evaluated: str) -> None:
+    """Stores changed pages, and the event counts per topic."""
+    db.executemany("INSERT OR REPLACE INTO tallies VALUES (?, ?)", pages)
+    db.execute("INSERT OR REPLACE INTO meta VALUES ('evaluated', ?)", (evaluated,))
 
 
 def _or_null(value: int) -> int | None:

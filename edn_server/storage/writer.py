@@ -1,8 +1,7 @@
-"""The one thread that writes, and that owns the registry of subscriptions in memory (see
-`edn.runtime.sqlite_writer`).
+"""Runs the thread that writes and owns the registry of subscriptions (see `edn.runtime.sqlite_writer`).
 
-A job changes memory in `done`, after the commit. It reverts earlier changes in `undo`, when its transaction
-fails. Both, like `work`, run in the writer's thread only, so the state needs no locks.
+A job changes memory in `done`, after the commit, and reverts earlier changes in `undo`, when its transaction
+fails. All of its methods run in the writer's thread, so the state needs no locks.
 """
 
 from __future__ import annotations
@@ -23,38 +22,37 @@ Result = TypeVar("Result")
 
 
 class Job(Generic[Result]):
-    """One unit of durable work."""
+    """A unit of durable work."""
 
-    #: whether it must see what every earlier job did in memory
+    #: whether it must see the changes of every earlier job in memory
     fresh: bool = False
-    #: whether it runs by itself and outside any transaction
+    #: whether it runs alone and outside any transaction
     bare: bool = False
 
     def work(self, db: sqlite3.Connection) -> Result:
-        """Write; raise to write nothing."""
+        """Writes; an exception rolls the job back."""
         raise NotImplementedError
 
     def done(self, result: Result) -> None:
-        """The transaction is committed."""
+        """Changes memory after the commit."""
 
     def undo(self) -> None:
-        """The transaction is not."""
+        """Reverts changes of memory after a failed transaction."""
 
 
 class Call(Job[Result]):
-    """A job made of a function; `fresh`, so it may also just look at the state."""
+    """Runs a function as a job; one that is not `fresh` must not read the registry."""
 
-    fresh = True
-
-    def __init__(self, function: Callable[[sqlite3.Connection], Result]) -> None:
+    def __init__(self, function: Callable[[sqlite3.Connection], Result], *, fresh: bool = True) -> None:
         self._function = function
+        self.fresh = fresh
 
     def work(self, db: sqlite3.Connection) -> Result:
         return self._function(db)
 
 
 class Entry(Operation[sqlite3.Connection]):
-    """A job in the queue, and its caller's future."""
+    """A queued job and its caller's future."""
 
     __slots__ = ("future", "job")
 
@@ -74,7 +72,7 @@ class Entry(Operation[sqlite3.Connection]):
 
 
 class Writer(SqliteWriter[sqlite3.Connection]):
-    #: jobs of one transaction
+    #: jobs per transaction
     GROUP = 256
 
     def __init__(
@@ -85,10 +83,10 @@ class Writer(SqliteWriter[sqlite3.Connection]):
         on_full: Callable[[], None] = lambda: None,
         on_failure: Callable[[], None] = disk.end_process,
     ) -> None:
-        """Start the thread. All callbacks run in it.
+        """Starts the thread, which calls the callbacks.
 
-        `on_fatal`: the state in memory no longer follows the disk; `on_full`: the disk has no room;
-        `on_failure`: an I/O error.
+        `on_fatal`: memory and disk no longer agree; `on_full`: the disk has no room; `on_failure`: an I/O
+        error.
         """
         super().__init__(db, name="writer", group=self.GROUP, on_failure=on_failure)
         self._on_fatal = on_fatal
@@ -105,7 +103,7 @@ class Writer(SqliteWriter[sqlite3.Connection]):
         return future
 
     def close(self) -> None:
-        """Commit all queued jobs, then stop."""
+        """Commits all queued jobs, then stops."""
         self._closed = True
         super().close()
 
@@ -130,13 +128,13 @@ class Writer(SqliteWriter[sqlite3.Connection]):
                 entry.future.set_result(entry.result)
 
     def _apply(self, entries: list[Entry]) -> Exception | None:
-        """Change memory as the disk has changed; why that failed, if it did."""
+        """Applies committed jobs to memory; returns the error if that fails."""
         try:
             for entry in entries:
                 entry.job.done(entry.result)
         except Exception as error:
-            # The disk is right and the memory may not be: only a restart mends that.
-            logger.critical("memory does not follow the disk", exc_info=error)
+            # The disk is right and the memory may not be: only a restart repairs that.
+            logger.critical("memory_differs_from_disk", exc_info=error)
             self.broken = error
             self._on_fatal(error)
             return error

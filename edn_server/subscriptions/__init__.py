@@ -1,4 +1,4 @@
-"""The subscriptions of this server: stored durably, indexed by topic in memory, counted.
+"""Subscriptions of this server: stored durably, indexed per topic in memory, counted.
 
 May import `storage`.
 """

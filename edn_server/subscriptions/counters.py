@@ -1,15 +1,15 @@
-"""How many events each subscription was compared with, and what became of its notifications.
+"""Counts events and notifications per version.
 
-Counters lie in columns by version number, one row of `KINDS` a number:
+Counters are columns by version number, one row of `KINDS` per number:
 
-    evaluated   events of its topic that came to this server while it was active: derived, as the difference
-                between the topic's count and what that was when the version began (kept as `since`)
-    matched     events that its filter matched
-    delivered   notifications that its sink took
-    failed      notifications that were given up: dead letters
+    evaluated   events of the topic that reached this server while the version was active: the topic's count
+                minus its value when the version was activated (stored as `since`)
+    matched     events that the filter matched
+    delivered   notifications that the sink accepted
+    failed      notifications that became dead letters
 
-A frame costs one `bincount`, not a write; pages that changed are written as blobs now and then. A crash
-forgets the last seconds of counting, never a notification.
+A frame costs one `bincount` and no write; changed pages are written as blobs every few seconds. A crash loses
+the last seconds of counting, never a notification.
 
 The writer's thread counts matches, the event loop deliveries; a lock keeps a page whole while it is copied.
 """
@@ -18,27 +18,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from edn.runtime.ownership import owned
-from edn_server.storage import counters
+from edn_server.storage import versions
 from edn_server.storage.interface import Connection
-from edn_server.storage.writer import Job
 
 KINDS = ("since", "matched", "delivered", "failed")
 _SINCE, _MATCHED, _DELIVERED, _FAILED = range(len(KINDS))
-#: numbers of one page
+#: numbers per page
 PAGE = 4096
 
 Numbers = npt.NDArray[np.integer]
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(NamedTuple):
     evaluated: int
     matched: int
     delivered: int
@@ -49,7 +47,7 @@ class Counts:
 class VersionCounters:
     def __init__(self) -> None:
         self._counts = np.zeros((PAGE, len(KINDS)), dtype=np.int64)
-        #: events of each topic that came to this server, by the topic's uid
+        #: topic uid → events that reached this server
         self._topics: dict[int, int] = {}
         self._dirty: set[int] = set()
         self._lock = threading.Lock()
@@ -57,24 +55,24 @@ class VersionCounters:
     # -- counting ---------------------------------------------------------------------------------------
 
     def matched(self, numbers: Numbers) -> None:
-        """One for each time that a number stands there; in the writer's thread."""
+        """Counts one match per occurrence of a number; in the writer's thread."""
         if not len(numbers):
             return
         found = np.bincount(numbers)
         with self._lock:
-            self._room(len(found))
+            self._reserve(len(found))
             self._counts[: len(found), _MATCHED] += found
             pages = np.add.reduceat(found, np.arange(0, len(found), PAGE))
             self._dirty.update(np.flatnonzero(pages).tolist())
 
-    def came(self, topic: int, events: int) -> None:
-        """So many events of a topic came; in the writer's thread."""
+    def count_events(self, topic: int, events: int) -> None:
+        """Counts events of a topic; in the writer's thread."""
         self._topics[topic] = self._topics.get(topic, 0) + events
 
-    def began(self, number: int, topic: int, later: int) -> None:
-        """A version is active before the last `later` of the topic's events that came."""
+    def activate(self, number: int, topic: int, later: int) -> None:
+        """Starts counting for a version; the last `later` events of its topic came after its activation."""
         with self._lock:
-            self._room(number + 1)
+            self._reserve(number + 1)
             self._counts[number, _SINCE] = self._topics.get(topic, 0) - later
             self._dirty.add(number // PAGE)
 
@@ -89,16 +87,16 @@ class VersionCounters:
             return
         given = np.asarray(numbers)
         with self._lock:
-            self._room(int(given.max()) + 1)
+            self._reserve(int(given.max()) + 1)
             np.add.at(self._counts[:, kind], given, 1)
             self._dirty.update(np.unique(given // PAGE).tolist())
 
-    # -- numbers are used again -------------------------------------------------------------------------
+    # -- reuse of numbers -------------------------------------------------------------------------------
 
-    def follow(self, old: int, new: int) -> None:
-        """A subscription goes on as another version: what was counted for the old counts for the new."""
+    def transfer(self, old: int, new: int) -> None:
+        """Adds the counters of an ended version to those of its successor."""
         with self._lock:
-            self._room(max(old, new) + 1)
+            self._reserve(max(old, new) + 1)
             self._counts[new, _MATCHED:] += self._counts[old, _MATCHED:]
             self._counts[old, _MATCHED:] = 0
             self._counts[new, _SINCE] = min(self._counts[new, _SINCE], self._counts[old, _SINCE])
@@ -106,65 +104,52 @@ class VersionCounters:
 
     def forget(self, number: int) -> None:
         with self._lock:
-            self._room(number + 1)
+            self._reserve(number + 1)
             self._counts[number] = 0
             self._dirty.add(number // PAGE)
 
     def forget_topic(self, topic: int) -> None:
-        """Forget how many events of a topic came; in the writer's thread."""
+        """Drops the event count of a topic; in the writer's thread."""
         self._topics.pop(topic, None)
 
-    # -- asking -----------------------------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------------
 
-    def of(self, numbers: Sequence[int], topic: int) -> Counts:
-        """Return the totals of all versions of one subscription."""
+    def totals(self, numbers: Sequence[int], topic: int) -> Counts:
+        """Returns the sums over the versions of one subscription."""
         with self._lock:
-            self._room(max(numbers) + 1)
+            self._reserve(max(numbers) + 1)
             since = int(self._counts[numbers, _SINCE].min())
             matched, delivered, failed = self._counts[numbers, _MATCHED:].sum(axis=0).tolist()
         return Counts(self._topics.get(topic, 0) - since, matched, delivered, failed)
 
     def topics(self) -> dict[int, int]:
-        """How many events of each topic came, by its uid."""
+        """Returns the number of events per topic uid."""
         return dict(self._topics)
 
     # -- on disk ----------------------------------------------------------------------------------------
 
     def load(self, db: Connection) -> None:
-        evaluated = counters.evaluated(db)
+        evaluated = versions.topic_counters(db)
         if evaluated is not None:
             self._topics = msgspec.json.decode(evaluated, type=dict[int, int])
-        for page, data in counters.pages(db):
-            self._room((page + 1) * PAGE)
+        for page, data in versions.counter_pages(db):
+            self._reserve((page + 1) * PAGE)
             self._counts[page * PAGE : (page + 1) * PAGE] = np.frombuffer(data, "<i8").reshape(PAGE, -1)
 
-    def take(self) -> tuple[list[tuple[int, bytes]], str]:
-        """Pages that changed, and the topics' counts; in the writer's thread."""
+    def save(self, db: Connection) -> None:
+        """Writes changed pages, and the topics' counts; in the writer's thread."""
         with self._lock:
-            taken = [
+            pages = [
                 (page, self._counts[page * PAGE : (page + 1) * PAGE].astype("<i8").tobytes())
                 for page in sorted(self._dirty)
             ]
             self._dirty.clear()
-        return taken, msgspec.json.encode(self._topics).decode()
+        if pages:
+            versions.store_counters(db, pages, msgspec.json.encode(self._topics).decode())
 
-    def _room(self, numbers: int) -> None:
+    def _reserve(self, numbers: int) -> None:
         if numbers > len(self._counts):
             pages = max(len(self._counts) * 2, numbers + PAGE - 1) // PAGE
             grown = np.zeros((pages * PAGE, len(KINDS)), dtype=np.int64)
             grown[: len(self._counts)] = self._counts
             self._counts = grown
-
-
-class Write(Job[None]):
-    """Writes changed counters to disk."""
-
-    fresh = True
-
-    def __init__(self, tally: VersionCounters) -> None:
-        self._tally = tally
-
-    def work(self, db: Connection) -> None:
-        pages, topics = self._tally.take()
-        if pages:
-            counters.store(db, pages, topics)

@@ -1,4 +1,4 @@
-"""Rebuilds the registry from the database: in bulk, from the rectangles as they were bound."""
+"""Rebuilds the registry from the database, in bulk, from the stored rectangles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edn_server.subscriptions.registry import SubscriptionRegistry
 
 
 def load(db: Connection) -> SubscriptionRegistry:
-    """Return the registry as it was committed last."""
+    """Returns the registry as of the last commit."""
     registry = SubscriptionRegistry()
     registry.seq = versions.stores(db)
     for topic in versions.topics(db):
@@ -18,19 +18,18 @@ def load(db: Connection) -> SubscriptionRegistry:
         log.cursor, log.joined, log.retired = row.cursor, row.joined, row.retired
     registry.reserve(versions.numbers(db))
     registry.insert(versions.living(db))
-    # Versions that are over are hosted no more, but rows that wait may name them.
-    for number, id, recipient, topic_uid in versions.ended(db):
-        registry.name(number, id, recipient, topic_uid)
+    # Outbox rows may still name ended versions.
+    for ended in versions.ended(db):
+        registry.set_fragment(*ended)
     registry.moved.update(versions.moved(db))
-    for ring in versions.rings(db):
-        registry.rings[ring.id] = ring
-    registry.tally.load(db)
+    registry.rings.update((ring.id, ring) for ring in versions.rings(db))
+    registry.counters.load(db)
     for id, name, revision in replays.pauses(db):
         registry.paused.setdefault(id, {})[name] = revision
     for number, source in replays.replays(db):
         registry.replaying.setdefault(number, set()).add(source)
-    coming = [registry.versions[number].id for number in registry.replaying if number in registry.versions]
-    registry.mark_held([*registry.paused, *coming])
+    replaying = [registry.versions[number].id for number in registry.replaying if number in registry.versions]
+    registry.mark_held([*registry.paused, *replaying])
     for number, name, since, until, expires in versions.intervals(db):
         if registry.living.size > number and registry.living[number]:
             log = registry.logs[name]

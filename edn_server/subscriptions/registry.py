@@ -1,15 +1,14 @@
-"""The hosted subscriptions in memory: arrays by version, a matcher and maximal rectangles per topic.
+"""Holds the hosted subscriptions in memory: arrays by version, a matcher and maximal rectangles per topic.
 
-A version of a subscription has a small **number**; numbers are used again once nothing names the version.
-What the hot path needs of a version lies in numpy columns under its number: where each log activated and
-ended it (`LogState.since`, `.until`; NEVER is "not yet"), until when it lives there; which address hears of
-it. Each log has its own of these, because logs are read independently: what one says of a subscription must
-not change what is found in another that is read later.
+A version has a small **number**, which is reused once nothing names the version. The hot path reads numpy
+columns by number: the interval in each log (`LogState.since`, `.until`; NEVER is "not yet"), the expiry
+there, and the address. Each log has its own intervals and expiries, because logs are read independently: a
+record of one log must not change the matches in another.
 
-A version has one **entry** in its topic's matcher for each of its rectangles; entries map to numbers.
+A version has one **entry** in its topic's matcher per rectangle; entries map to numbers.
 
-Only the writer's thread changes any of this. `fragments` may be read elsewhere: a number's fragment stays
-while an outbox row names it.
+Only the writer's thread changes the registry. Other threads may read `fragments`: the fragment of a number
+stays while an outbox row names the number.
 """
 
 from __future__ import annotations
@@ -29,27 +28,27 @@ from edn_server.policies import UsageLimits
 from edn_server.storage.replays import Source
 from edn_server.storage.versions import NEVER, StoredVersion
 from edn_server.subscriptions.counters import VersionCounters
-from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s, Topic
+from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s, Topic, grown
 
-#: ends that came before their store, and are remembered: far more than a dispatcher has under way
+#: remembered ends of versions that are not stored: far more than a dispatcher has in flight
 MOST_DISCARDED = 100_000
-#: addresses of ended versions that wait to be looked at; beyond, their rows wait until they are given up
-MOST_LEFT = 1_000_000
+#: queued addresses of ended versions; rows of further ones wait until delivery gives up
+MOST_ENDED = 1_000_000
 
 
 class LogState:
-    """One log as this server has read it."""
+    """The state of one log, and the intervals of versions in it."""
 
     def __init__(self, name: str, incarnation: int, expires: Int64s) -> None:
-        """`expires`: as the versions were stored; this log's renewals change its copy."""
+        """`expires`: the stored expiries; this log's renewals change its copy."""
         capacity = len(expires)
         self.name = name
         self.incarnation = incarnation
-        #: None until its stream begins
+        #: None before the first frame
         self.cursor: int | None = None
         #: offset of the join record, once applied
         self.joined: int | None = None
-        #: its dispatcher has gone over to another log
+        #: whether its dispatcher has switched to another log
         self.retired = False
         self.since: Int64s = np.full(capacity, NEVER, dtype=np.int64)
         self.until: Int64s = np.full(capacity, NEVER, dtype=np.int64)
@@ -58,6 +57,11 @@ class LogState:
     @property
     def live(self) -> bool:
         return self.cursor is not None and not self.retired
+
+    def grow(self, more: int) -> None:
+        self.since, self.until, self.expires = (
+            grown(column, more, NEVER) for column in (self.since, self.until, self.expires)
+        )
 
 
 @dataclass(slots=True)
@@ -77,23 +81,23 @@ class LiveVersion:
 class SubscriptionRegistry:
     def __init__(self) -> None:
         self.topics: dict[int, Topic] = {}
-        #: topics that may be without versions: candidates for being forgotten
+        #: topics that may have no version left
         self.idle: set[int] = set()
         self.logs: dict[str, LogState] = {}
-        #: whether there is more than one dispatcher, each with a log of its own
-        self.several = False
-        #: bytes that tenants may occupy
+        #: whether there is more than one dispatcher, each with its own log
+        self.multi_dispatcher = False
+        #: byte limits of tenants
         self.limits = UsageLimits()
-        #: store requests committed
+        #: committed store requests
         self.seq = 0
         #: living versions by number, and their numbers by subscription
         self.versions: dict[int, LiveVersion] = {}
         self.numbers: dict[str, list[int]] = {}
-        #: subscription to a subtree → those of its members that are here
+        #: subtree subscription → its members on this server
         self.members: dict[str, dict[str, None]] = {}
-        #: the JSON of a match, by number; None where the number is free
+        #: JSON of a match by number; None where the number is free
         self.fragments: list[bytes | None] = []
-        #: addresses by their number (see `storage.addresses`), and how many living versions each has
+        #: addresses by address number (see `storage.addresses`), and living versions per address
         self.addresses: list[str] = []
         self._address_number: dict[str, int] = {}
         self._address_uses: list[int] = []
@@ -102,49 +106,48 @@ class SubscriptionRegistry:
         self._top = 0
         capacity = 1024
         self.address: Int32s = np.zeros(capacity, dtype=np.int32)
-        #: as stored; `LogState.expires` is what counts
+        #: expiry as stored; matching uses `LogState.expires`
         self.expires: Int64s = np.full(capacity, NEVER, dtype=np.int64)
         self.incarnation: Int64s = np.zeros(capacity, dtype=np.int64)
-        #: uid of its topic until the number is free again; 0 is none
+        #: uid of the topic until the number is free again; 0 is none
         self._topic_of: Int64s = np.zeros(capacity, dtype=np.int64)
         self.living: Flags = np.zeros(capacity, dtype=np.bool_)
-        #: what is found for it is kept and not sent
+        #: whether notifications are held back by a pause, a replay or a migration
         self.held: Flags = np.zeros(capacity, dtype=np.bool_)
         #: paused subscription → {log: revision of the pause}
         self.paused: dict[str, dict[str, int]] = {}
-        #: number whose history is still coming → where it comes from
+        #: number → sources of its unfinished history
         self.replaying: dict[int, set[Source]] = {}
-        #: index into `log_names`: whose dispatcher stored it
+        #: index into `log_names` of the log whose dispatcher stored the version
         self.stored_by: Int32s = np.zeros(capacity, dtype=np.int32)
         self.log_names: list[str] = []
         #: entries removed since the last snapshot of the summaries
         self.shrinkable = 0
-        #: what notifications are signed with, by the ring's id
+        #: key rings by id
         self.rings: dict[str, KeyRing] = {}
         #: counters by number
-        self.tally = VersionCounters()
-        #: numbers that ended because their subscription moved to another server, and those subscriptions as
-        #: far as they left in this life
+        self.counters = VersionCounters()
+        #: numbers that a migration ended, and subscriptions that migrated since the start
         self.moved: set[int] = set()
-        self.elsewhere: set[str] = set()
-        #: addresses of versions that ended, for another thread to take: rows may wait there for nobody
-        self.left: deque[str] = deque(maxlen=MOST_LEFT)
-        #: (log, subscription, version) of ends that came before their store (see `store`), oldest first
+        self.migrated: set[str] = set()
+        #: addresses of ended versions, for another thread: they may have rows without a living recipient
+        self.ended_addresses: deque[str] = deque(maxlen=MOST_ENDED)
+        #: (log, subscription, version) that ended before they were stored (see `store`), oldest first
         self.discarded: dict[tuple[str, str, int], None] = {}
 
     # -- numbers ----------------------------------------------------------------------------------------
 
-    def take_number(self) -> int:
+    def allocate_number(self) -> int:
         if self._free:
             return self._free.pop()
         self._top += 1
         return self._top - 1
 
     def free_number(self, number: int) -> None:
-        """Nothing names the version any more."""
+        """Frees the number of a version that nothing names."""
         if number < len(self.fragments):
             self.fragments[number] = None
-            self.tally.forget(number)
+            self.counters.forget(number)
         self.moved.discard(number)
         self._free.append(number)
         if number >= len(self._topic_of):
@@ -157,7 +160,7 @@ class SubscriptionRegistry:
                 self.idle.add(topic.uid)
 
     def reserve(self, used: set[int]) -> None:
-        """After a restart: the numbers in use."""
+        """Marks numbers as used, after a restart."""
         self._top = max(used, default=-1) + 1
         self._free = [number for number in range(self._top) if number not in used]
 
@@ -172,7 +175,7 @@ class SubscriptionRegistry:
         return self.log_names.index(name)
 
     def discard(self, log: str, versions: Iterable[tuple[str, int]]) -> None:
-        """Remember versions that ended before they were stored; the oldest make room for new ones."""
+        """Remembers versions that ended before they were stored; evicts the oldest beyond the limit."""
         for id, version in versions:
             self.discarded[log, id, version] = None
         while len(self.discarded) > MOST_DISCARDED:
@@ -183,7 +186,7 @@ class SubscriptionRegistry:
     def add_topic(
         self, uid: int, tenant: str, name: str, columns: Sequence[tuple[str, str]], engine: str
     ) -> None:
-        """Host a topic, or more columns of one that is hosted."""
+        """Adds a topic, or new columns of a known one."""
         if uid in self.topics:
             self.topics[uid].evolve(columns)
         else:
@@ -191,51 +194,54 @@ class SubscriptionRegistry:
             self.idle.add(uid)  # until it has a version
 
     def unused_topics(self) -> list[int]:
-        """Topics of which no version is left, not even one that is over and named by a waiting row."""
+        """Returns the topics without versions, ended versions included."""
         self.idle = {uid for uid in self.idle if uid in self.topics and not self.topics[uid].versions}
         return sorted(self.idle)
 
     def forget_topics(self, uids: Iterable[int]) -> None:
-        """Forget topics whose rows are gone from the database, unless a version has come meanwhile."""
+        """Forgets topics deleted from the database, unless a version was added meanwhile."""
         for uid in uids:
             topic = self.topics.get(uid)
             if topic is not None and not topic.versions:
                 del self.topics[uid]
-                self.tally.forget_topic(uid)
+                self.counters.forget_topic(uid)
             self.idle.discard(uid)
 
     # -- versions ---------------------------------------------------------------------------------------
 
-    def name(self, number: int, id: str, recipient: str | None, topic: int) -> None:
-        """Remember how a match of this version is written, and which topic's name its rows need."""
+    def set_fragment(self, number: int, id: str, recipient: str | None, topic: int) -> None:
+        """Composes the JSON of a match of a version, and pins its topic."""
         self._ensure(number + 1)
         if topic in self.topics and not self._topic_of[number]:
             self._topic_of[number] = topic
             self.topics[topic].versions += 1
         while len(self.fragments) <= number:
             self.fragments.append(None)
-        told = public_id(id)
-        match = (
-            {"subscription": told} if recipient is None else {"subscription": told, "recipient": recipient}
-        )
+        match = {"subscription": public_id(id)}
+        if recipient is not None:
+            match["recipient"] = recipient
         self.fragments[number] = msgspec.json.encode(match)
 
+    def find(self, id: str, version: int) -> int | None:
+        """Returns the number of a living version."""
+        return next((n for n in self.numbers.get(id, ()) if self.versions[n].version == version), None)
+
     @any_thread
-    def parts(self, subscription: str) -> list[str]:
-        """What is here of what a subscriber calls so: that subscription, or members of it; perhaps none."""
+    def members_of(self, subscription: str) -> list[str]:
+        """Returns the members of a subtree subscription on this server, or a plain subscription itself."""
         if subscription in self.numbers:
             return [subscription]
         return list(self.members.get(subscription, ()))
 
     def insert(self, new: Sequence[StoredVersion]) -> None:
-        """Host versions that are durable; they match nothing before a log activates them."""
+        """Adds stored versions; they match nothing before a log activates them."""
         if not new:
             return
         self._ensure(max(version.number for version in new) + 1)
         by_topic: dict[int, list[StoredVersion]] = {}
         for version in new:
             number = version.number
-            self.name(number, version.id, version.recipient, version.topic)
+            self.set_fragment(number, version.id, version.recipient, version.topic)
             self.address[number] = self._use_address(version.address)
             self.expires[number] = version.expires
             self.incarnation[number] = version.incarnation
@@ -248,7 +254,7 @@ class SubscriptionRegistry:
             self.numbers.setdefault(version.id, []).append(number)
             if is_member(version.id):
                 self.members.setdefault(subscription_of(version.id), {})[version.id] = None
-            self.elsewhere.discard(version.id)
+            self.migrated.discard(version.id)
             if self.paused or self.replaying:
                 self.mark_held([version.id])
             by_topic.setdefault(version.topic, []).append(version)
@@ -256,37 +262,38 @@ class SubscriptionRegistry:
             self._insert_entries(self.topics[uid], versions)
 
     def _insert_entries(self, topic: Topic, new: list[StoredVersion]) -> None:
-        rows = sum(len(version.exact) for version in new)
-        entries = topic.take_entries(rows)
+        rows = sum(len(version.rects.exact) for version in new)
+        entries = topic.allocate_entries(rows)
         lo = np.full((rows, topic.width), -np.inf)
         hi = np.full((rows, topic.width), np.inf)
         at = 0
         for version in new:
-            own = entries[at : at + len(version.exact)]
-            lo[at : at + len(own), : version.width] = version.lo
-            hi[at : at + len(own), : version.width] = version.hi
+            rects = version.rects
+            own = entries[at : at + len(rects.exact)]
+            lo[at : at + len(own), : rects.width] = rects.lo
+            hi[at : at + len(own), : rects.width] = rects.hi
             topic.number[own] = version.number
-            topic.exact[own] = version.exact
-            topic.several[own] = len(own) > 1
+            topic.exact[own] = rects.exact
+            topic.multi_rect[own] = len(own) > 1
             at += len(own)
             self.versions[version.number] = LiveVersion(
-                version.id, version.version, topic.uid, version.filter, version.width, own
+                version.id, version.version, topic.uid, version.filter, rects.width, own
             )
         if rows:
             topic.insert(entries, lo, hi)
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Versions that every live log has ended: no event matches them, no summary needs them."""
+        """Removes versions that every live log has ended."""
         by_topic: dict[int, list[int]] = {}
         for number in numbers:
             version = self.versions.pop(number)
             self.living[number] = self.held[number] = False
-            self.left.append(self.addresses[self.address[number]])
+            self.ended_addresses.append(self.addresses[self.address[number]])
             self._leave_address(int(self.address[number]))
             others = self.numbers[version.id]
             others.remove(number)
             if others:
-                self.tally.follow(number, others[-1])
+                self.counters.transfer(number, others[-1])
             else:
                 del self.numbers[version.id]
                 self._leave_subtree(version.id)
@@ -304,30 +311,37 @@ class SubscriptionRegistry:
                 del self.members[subscription_of(id)]
 
     def mark_held(self, subscriptions: Iterable[str]) -> None:
-        """After a change of what is paused or replaying."""
+        """Updates `held` after a change of `paused` or `replaying`."""
         for subscription in subscriptions:
             numbers = self.numbers.get(subscription, [])
             held = subscription in self.paused or any(number in self.replaying for number in numbers)
             self.held[numbers] = held
 
     def bound(self, number: int) -> BoundFilter:
-        """The exact predicate of a version, bound as it was when it was stored."""
+        """Returns the predicate of a version, bound to the columns of the time it was stored."""
         version = self.versions[number]
         if version.bound is None:
             schema = self.topics[version.topic].schema(version.width)
             version.bound = Filter.parse(msgspec.json.decode(version.filter)).bind(schema)
         return version.bound
 
-    def arriving(self, number: int) -> bool:
-        """Whether the server that it comes from may still have something to deliver."""
+    def finish_history(self, number: int, source: Source) -> None:
+        """Removes a source of a version's history."""
+        sources = self.replaying.get(number, set())
+        sources.discard(source)
+        if not sources:
+            self.replaying.pop(number, None)
+
+    def is_arriving(self, number: int) -> bool:
+        """Returns whether the old server of a migrated version may still have rows to deliver."""
         return any(source.kind == "server" for source in self.replaying.get(number, ()))
 
-    def begun(self, number: int, reading: LogState) -> bool:
-        """Whether any log has activated it, also the one that is being read."""
+    def is_activated(self, number: int, reading: LogState) -> bool:
+        """Returns whether any log, including the one being read, has activated a version."""
         return any(log.since[number] != NEVER for log in (reading, *self.logs.values()))
 
-    def over(self, numbers: Int64s, reading: LogState | None = None) -> Int64s:
-        """Which of these living versions every live log has ended, the one that is being read among them."""
+    def find_ended(self, numbers: Int64s, reading: LogState | None = None) -> Int64s:
+        """Returns those of the numbers that every live log, including the one being read, has ended."""
         ended = np.ones(len(numbers), dtype=np.bool_)
         live = [log for log in self.logs.values() if log.live and log is not reading]
         if reading is not None:
@@ -337,7 +351,7 @@ class SubscriptionRegistry:
         return numbers[ended & self.living[numbers]]
 
     def used_addresses(self) -> list[str]:
-        """Return the addresses of living versions."""
+        """Returns the addresses of living versions."""
         return list(self._address_number)
 
     def _use_address(self, address: str) -> int:
@@ -365,14 +379,12 @@ class SubscriptionRegistry:
         if capacity <= size:
             return
         more = max(size, capacity - size)
-        self.address = np.concatenate([self.address, np.zeros(more, dtype=np.int32)])
-        self.expires = np.concatenate([self.expires, np.full(more, NEVER, dtype=np.int64)])
-        self.incarnation = np.concatenate([self.incarnation, np.zeros(more, dtype=np.int64)])
-        self._topic_of = np.concatenate([self._topic_of, np.zeros(more, dtype=np.int64)])
-        self.stored_by = np.concatenate([self.stored_by, np.zeros(more, dtype=np.int32)])
-        self.living = np.concatenate([self.living, np.zeros(more, dtype=np.bool_)])
-        self.held = np.concatenate([self.held, np.zeros(more, dtype=np.bool_)])
+        self.address = grown(self.address, more)
+        self.expires = grown(self.expires, more, NEVER)
+        self.incarnation = grown(self.incarnation, more)
+        self._topic_of = grown(self._topic_of, more)
+        self.stored_by = grown(self.stored_by, more)
+        self.living = grown(self.living, more)
+        self.held = grown(self.held, more)
         for log in self.logs.values():
-            log.since = np.concatenate([log.since, np.full(more, NEVER, dtype=np.int64)])
-            log.until = np.concatenate([log.until, np.full(more, NEVER, dtype=np.int64)])
-            log.expires = np.concatenate([log.expires, np.full(more, NEVER, dtype=np.int64)])
+            log.grow(more)

@@ -1,21 +1,22 @@
-"""A store request becomes durable, inactive versions of subscriptions.
+"""Stores versions of subscriptions, durable and inactive.
 
-Storing is idempotent per (id, version): the same again is answered again. A version that no log has
-activated may be stored anew by a later incarnation of its dispatcher, which then answers for it: *join* drops
-only what an earlier one left behind. The same (id, version) with other content is refused, unless it replaces
-such a leftover.
+Storing is idempotent per (id, version). A later incarnation of the dispatcher may store a version again that
+no log has activated, and then owns it: *join* drops only leftovers of earlier incarnations. The same (id,
+version) with other content is refused, unless it replaces such a leftover.
 
-Filters are bound before the transaction, outside the writer's thread; one that does not bind stores nothing.
+Filters are bound before the transaction, outside the writer's thread; if one does not bind, nothing is
+stored.
 
-A dispatcher that had no answer in time ends the versions in its log, and may be read before the store is
-carried out here. So the end of a version that is not stored is remembered (`SubscriptionRegistry.discarded`),
-and the store that comes after it is refused: nobody would ever end it again. Memory is enough, because a
-store that waits dies with the process.
+A dispatcher whose store request times out ends the versions in its log, and this server may apply that record
+before it carries out the request. So ends of unknown versions are remembered
+(`SubscriptionRegistry.discarded`) and the late store is refused: nothing would ever end it. Memory is enough,
+because a waiting request dies with the process.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -36,21 +37,15 @@ from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import SubscriptionRegistry
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A store request whose filters bind."""
-
-    request: protocol.Store
-    rects: list[Rects]
-
-
-def prepare(request: protocol.Store) -> Prepared:
-    """Bind every filter; an error names the item. Any thread may call it."""
+def bind_filters(request: protocol.Store) -> list[Rects]:
+    """Checks a request and binds its filters; an error names the item. Any thread may call it."""
     schema = Schema.from_wire(request.topic.columns)
     try:
         engine_name(request.topic.engine)
     except (ValueError, KeyError, InvalidInput) as error:
-        raise InvalidInput(f'the matcher "{request.topic.engine}" is not known here: {error}') from None
+        raise InvalidInput(
+            f'matcher "{request.topic.engine}" does not exist on this server: {error}'
+        ) from None
     rects: list[Rects] = []
     for index, item in enumerate(request.items):
         if {item.tenant, owner_of(item.id)} != {request.topic.tenant}:
@@ -67,41 +62,42 @@ def prepare(request: protocol.Store) -> Prepared:
             _address(item)
         except ValueError as error:
             raise CorruptMessage(str(error)) from None
-    return Prepared(request, rects)
+    return rects
 
 
+@dataclass(slots=True)
 class StoreVersions(Job[protocol.Stored]):
-    """Store the versions of one request, all or none."""
+    """Stores the versions of one request, all or none."""
 
-    def __init__(self, registry: SubscriptionRegistry, epoch: int, prepared: Prepared) -> None:
-        self._registry = registry
-        self._epoch = epoch
-        self._request = prepared.request
-        self._rects = prepared.rects
-        self._taken: list[int] = []
-        self._new: list[StoredVersion] = []
-        #: numbers that this request takes over from an earlier incarnation, or replaces
-        self._adopted: list[tuple[int, int]] = []
-        self._replaced: list[int] = []
-        #: numbers of what comes from another server
-        self._arriving: list[int] = []
+    registry: SubscriptionRegistry
+    epoch: int
+    request: protocol.Store = field(repr=False)  # it has signing keys
+    #: bound filters of the items
+    rects: Sequence[Rects]
+    _allocated: list[int] = field(default_factory=list, init=False)
+    _new: list[StoredVersion] = field(default_factory=list, init=False)
+    #: (number, expiry) adopted from an earlier incarnation, and numbers replaced
+    _adopted: list[tuple[int, int]] = field(default_factory=list, init=False)
+    _replaced: list[int] = field(default_factory=list, init=False)
+    #: numbers of subscriptions that migrate from another server
+    _arriving: list[int] = field(default_factory=list, init=False)
 
     def work(self, db: Connection) -> protocol.Stored:
-        request = self._request
+        request = self.request
         self._check_incarnation(db)
         self._check_discarded()
         self._store_topic(db)
         versions.store_rings(db, request.rings)
-        for item, rects in zip(request.items, self._rects, strict=True):
+        for item, rects in zip(request.items, self.rects, strict=True):
             text = msgspec.json.encode(item.filter).decode()
             if not self._known(db, item, text):
                 self._store(db, item, text, rects)
         if self._new or self._adopted:
             versions.count_store(db)
-        return protocol.Stored(epoch=self._epoch, seq=versions.stores(db))
+        return protocol.Stored(epoch=self.epoch, seq=versions.stores(db))
 
     def done(self, result: protocol.Stored) -> None:
-        registry, request = self._registry, self._request
+        registry, request = self.registry, self.request
         registry.seq = max(registry.seq, result.seq)
         keep_newest(registry.rings, request.rings)
         log = registry.log(request.log)
@@ -121,45 +117,45 @@ class StoreVersions(Job[protocol.Stored]):
         registry.mark_held([registry.versions[number].id for number in self._arriving])
 
     def undo(self) -> None:
-        for number in self._taken:
-            self._registry.free_number(number)
-        self._taken.clear()
+        for number in self._allocated:
+            self.registry.free_number(number)
+        self._allocated.clear()
 
     # -- inside the transaction -------------------------------------------------------------------------
 
     def _check_incarnation(self, db: Connection) -> None:
-        request = self._request
+        request = self.request
         newest = logs.incarnation(db, request.log)
         if newest is not None and request.incarnation < newest:
             raise Conflict(
-                f"the dispatcher of log {request.log} has started {newest} times by now; this store is of "
-                f"its start {request.incarnation}"
+                f"incarnation of log {request.log} must be at least {newest}, got {request.incarnation}: "
+                "its dispatcher has restarted"
             )
         logs.raise_incarnation(db, request.log, request.incarnation)
 
     def _check_discarded(self) -> None:
-        for item in self._request.items:
-            if (self._request.log, item.id, item.version) in self._registry.discarded:
+        for item in self.request.items:
+            if (self.request.log, item.id, item.version) in self.registry.discarded:
                 raise Conflict(
-                    f"version {item.version} of subscription {item.id} was ended before it was stored: its "
-                    "store took too long"
+                    f"version {item.version} of subscription {item.id} ended before it was stored: the store "
+                    "request took too long"
                 )
 
     def _store_topic(self, db: Connection) -> None:
-        topic = self._request.topic
+        topic = self.request.topic
         known = versions.columns_of(db, topic.uid)
         shared = min(len(known or ()), len(topic.columns))
         if known is not None and known[:shared] != topic.columns[:shared]:
             raise Conflict(
-                f"topic {topic.name} has other columns here; columns are append-only and never change"
+                f"topic {topic.name} has different columns on this server; columns can only be appended"
             )
         if known is None or len(topic.columns) > len(known):
             columns = list(topic.columns)
             versions.store_topic(db, TopicRow(topic.uid, topic.tenant, topic.name, columns, topic.engine))
 
     def _known(self, db: Connection, item: protocol.StoreItem, text: str) -> bool:
-        """Whether the version is stored already; makes room when it replaces a leftover."""
-        request = self._request
+        """Returns whether the version is stored already; ends a leftover that it replaces."""
+        request = self.request
         known = versions.find(db, item.id, item.version)
         if known is None:
             return False
@@ -180,13 +176,13 @@ class StoreVersions(Job[protocol.Stored]):
             return False
         raise Conflict(
             f"version {item.version} of subscription {item.id} is stored with another filter or sink; "
-            "a changed subscription has a version of its own"
+            "a change needs a new version"
         )
 
     def _store(self, db: Connection, item: protocol.StoreItem, text: str, rects: Rects) -> None:
-        request = self._request
-        number = self._registry.take_number()
-        self._taken.append(number)
+        request = self.request
+        number = self.registry.allocate_number()
+        self._allocated.append(number)
         stored = StoredVersion(
             number=number,
             id=item.id,
@@ -198,24 +194,21 @@ class StoreVersions(Job[protocol.Stored]):
             expires=_expiry(item),
             log=request.log,
             incarnation=request.incarnation,
-            width=rects.width,
-            lo=rects.lo,
-            hi=rects.hi,
-            exact=rects.exact,
+            rects=rects,
         )
         versions.insert(db, stored, owner=item.owner, ring=item.ring)
         self._await(db, item, number)
         self._new.append(stored)
 
     def _await(self, db: Connection, item: protocol.StoreItem, number: int) -> None:
-        """Let all matches of a subscription that comes from another server wait."""
+        """Holds back the matches of a migrating subscription until its old server has delivered its rows."""
         if item.arriving:
-            replays.begin(db, [number], Source("server", self._request.log))
+            replays.begin(db, [number], Source("server", self.request.log))
             self._arriving.append(number)
 
 
 def _address(item: protocol.StoreItem) -> str:
-    """Compose the address of a version; that of a stream is made of its key, whatever it is said to be."""
+    """Composes the address of a version; that of a stream is made from its key, whatever the URL is."""
     if item.url.startswith(STREAM):
         return stream_of(item.id)
     return address_of(item.tenant, item.url, item.ring)

@@ -1,12 +1,13 @@
-"""One topic on a server: its matcher, its maximal rectangles, and whose each entry is.
+"""Indexes the subscriptions of one topic: matcher, maximal rectangles, and the version of each entry.
 
-An **entry** is one rectangle of one version, under its own id in matcher and maximal set; ids are used again.
-Only the writer's thread changes any of this.
+An **entry** is one rectangle of one version, with its own id in matcher and maximal set; ids are reused. Only
+the writer's thread changes a topic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +21,19 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Matrix = npt.NDArray[np.float64]
+Number = TypeVar("Number", bound=np.generic)
+
+
+def grown(column: npt.NDArray[Number], more: int, fill: int = 0) -> npt.NDArray[Number]:
+    """Copies a column into a longer one."""
+    return np.concatenate([column, np.full(more, fill, dtype=column.dtype)])
 
 
 class Topic:
-    """One topic: its matcher, its maximal rectangles, and whose each entry is.
+    """A topic on this server.
 
-    Matcher and maximal set exist only while there are entries: a topic without subscriptions costs no more
-    than its columns. `SubscriptionRegistry` forgets the topic itself once nothing names one of its versions.
+    Matcher and maximal set exist only while there are entries, so a topic without subscriptions costs no more
+    than its columns. `SubscriptionRegistry` forgets the topic once nothing names one of its versions.
     """
 
     def __init__(
@@ -38,9 +45,9 @@ class Topic:
         self.name = name
         self.columns = list(columns)
         self.engine = engine
-        # A space without columns still has its one point; one column that is always missing stands for it.
+        # A space without columns still has one point; a column that is always missing stands for it.
         self.width = max(1, len(columns))
-        #: versions in the database, also those that are over: while there are any, a row may need the name
+        #: versions in the database, ended ones included: outbox rows may need the topic's name
         self.versions = 0
         self._clear()
 
@@ -50,36 +57,36 @@ class Topic:
         #: columns by entry
         self.number: Int32s = np.empty(0, dtype=np.int32)
         self.exact: Flags = np.empty(0, dtype=np.bool_)
-        #: whether the version has more than one rectangle, so that a point may lie in several
-        self.several: Flags = np.empty(0, dtype=np.bool_)
+        #: whether the version has more than one rectangle, so that a point may match it more than once
+        self.multi_rect: Flags = np.empty(0, dtype=np.bool_)
         self._free: list[int] = []
         self._schemas: dict[int, Schema] = {}
 
     @property
     def path(self) -> str:
-        """The name, unique on this server among the topics that exist: behind the tenant and a slash."""
+        """The tenant and the name; unique on this server."""
         return f"{self.tenant}/{self.name}" if self.tenant else self.name
 
     @property
     def rectangles(self) -> int:
-        """Entries that there are. Any thread may ask."""
+        """The number of entries; any thread may read it."""
         maximal = self._maximal
         return 0 if maximal is None else maximal.total
 
     @property
     def maximal(self) -> int:
-        """Entries that no other covers. Any thread may ask."""
+        """The number of maximal rectangles; any thread may read it."""
         maximal = self._maximal
         return 0 if maximal is None else len(maximal)
 
     def rects(self) -> tuple[Matrix, Matrix]:
-        """Copy the maximal rectangles: the summary of the topic."""
+        """Copies the maximal rectangles: the summary of the topic."""
         if self._maximal is None:
             return np.empty((0, self.width)), np.empty((0, self.width))
         return self._maximal.rects()
 
     def insert(self, entries: Sequence[int], lo: Matrix, hi: Matrix) -> None:
-        """Add rectangles under entries that were taken."""
+        """Adds rectangles under allocated entries."""
         if self._matcher is None or self._maximal is None:
             self._matcher, self._maximal = new_matcher(self.engine, self.width), Maximal(self.width)
         ids = np.array(entries, dtype=np.int64)
@@ -87,7 +94,7 @@ class Topic:
         self._maximal.insert(ids, lo, hi)
 
     def delete(self, entries: Sequence[int]) -> None:
-        """Remove rectangles; their entries are free again."""
+        """Removes rectangles and frees their entries."""
         if self._matcher is None or self._maximal is None:
             return
         if len(entries) == self._maximal.total:
@@ -99,13 +106,13 @@ class Topic:
         self._free.extend(entries)
 
     def match(self, points: Matrix, rows: int) -> tuple[Int64s, Int64s]:
-        """Find the entries that contain each point: those of point i are entries[starts[i]:starts[i + 1]]."""
+        """Finds the entries around each point: those of point i are entries[starts[i]:starts[i + 1]]."""
         if self._matcher is None:
             return np.zeros(rows + 1, dtype=np.int64), np.empty(0, dtype=np.int64)
         return self._matcher.match(self._fit(points, rows))
 
     def evolve(self, columns: Sequence[tuple[str, str]]) -> None:
-        """Columns are only ever added; a shorter list is an older one."""
+        """Adds columns; a list that is not longer is an old one and changes nothing."""
         if len(columns) <= len(self.columns):
             return
         self.columns = list(columns)
@@ -116,13 +123,13 @@ class Topic:
                 self._maximal.grow(self.width)
 
     def schema(self, width: int) -> Schema:
-        """The schema as it was with its first `width` columns."""
+        """Returns the schema of the first `width` columns."""
         if width not in self._schemas:
             self._schemas[width] = Schema.from_wire(self.columns[:width])
         return self._schemas[width]
 
     def _fit(self, points: Matrix, rows: int) -> Matrix:
-        """Points as wide as the matcher: what older ones lack is missing, newer columns bind nobody."""
+        """Fits points to the matcher's width: absent columns are missing, columns beyond it are cut off."""
         if points.shape == (rows, self.width):
             return points
         fitted = np.full((rows, self.width), MISSING)
@@ -130,17 +137,15 @@ class Topic:
         fitted[:, :shared] = points[:, :shared]
         return fitted
 
-    def take_entries(self, count: int) -> list[int]:
-        taken = [self._free.pop() for _ in range(min(count, len(self._free)))]
-        more = count - len(taken)
+    def allocate_entries(self, count: int) -> list[int]:
+        allocated = [self._free.pop() for _ in range(min(count, len(self._free)))]
+        more = count - len(allocated)
         if more:
             size = len(self.number)
-            self._extend(max(16, size, more))
-            taken.extend(range(size, size + more))
+            extra = max(16, size, more)
+            self.number = grown(self.number, extra)
+            self.exact = grown(self.exact, extra)
+            self.multi_rect = grown(self.multi_rect, extra)
+            allocated.extend(range(size, size + more))
             self._free.extend(range(len(self.number) - 1, size + more - 1, -1))
-        return taken
-
-    def _extend(self, more: int) -> None:
-        self.number = np.concatenate([self.number, np.zeros(more, dtype=np.int32)])
-        self.exact = np.concatenate([self.exact, np.zeros(more, dtype=np.bool_)])
-        self.several = np.concatenate([self.several, np.zeros(more, dtype=np.bool_)])
+        return allocated

@@ -30,7 +30,6 @@ from edn.formats.webhooks import KeyRing
 from edn.model.schema import Schema
 from edn.summary import Summary
 from edn_server.api import messages
-from edn_server.app import answerers
 from edn_server.config import Settings
 from edn_server.services import Services
 
@@ -213,7 +212,7 @@ class Server:
         # A server whose memory no longer follows its disk ends its process; `check_broken` tells.
         self.services._end = lambda code: setattr(self.services, "exit_code", code)  # type: ignore[method-assign]
         app = FastAPI()
-        messages.mount(app, self.services.refusals, answerers(self.services))
+        messages.mount(app, self.services)
         self._routes = {
             route.path.removeprefix("/internal/"): route.app
             for route in app.router.routes
@@ -247,7 +246,7 @@ class Server:
 
     def disk(self) -> str:
         """A digest of all that is stored."""
-        with contextlib.closing(self.services._store._folder.connect(read_only=True)) as db:
+        with contextlib.closing(self.services._store.connect(read_only=True)) as db:
             return hashlib.sha256("\n".join(db.iterdump()).encode()).hexdigest()
 
     def memory(self) -> dict[str, Any]:

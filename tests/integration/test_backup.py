@@ -23,7 +23,7 @@ from edn.errors import Unavailable
 from edn.runtime import disk
 from edn.tools.checker import Recorder, check_recording
 from edn.tools.checker.verdicts import Verdict
-from edn_server.storage.database import Folder
+from edn_server.storage.database import SqliteStore
 from tests.integration.scenario import settle
 from tests.network import Network, Receiver, until
 
@@ -249,7 +249,7 @@ def backup(tmp_path: Path) -> Path:
     log = Log(folder / "dispatcher", on_commit=lambda _: None)
     log._writer.connection.execute("INSERT INTO keys VALUES ('k', x'00', 'ann', '', '[]', '{}', 0, NULL)")
     log.close()
-    Folder(folder / "servers" / "s1").close()
+    SqliteStore(folder / "servers" / "s1").close()
     for left in [*folder.rglob("lock"), *folder.rglob("reserve")]:
         left.unlink()
     files = {

@@ -47,7 +47,7 @@ def test_a_sink_that_allows_somebody_else_is_refused_at_both_doors(network: Netw
     problem = answer.json()
     assert problem["title"] == "Invalid sink"
     assert problem["errors"][0]["pointer"] == "/sink/url"
-    assert 'it allows "example.com" to post' in problem["detail"]
+    assert 'it allows only "example.com" to post' in problem["detail"]
     body = {
         "config": {"topic": "asked"},
         "sink": hook.url("/other"),

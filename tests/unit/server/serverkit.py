@@ -17,10 +17,11 @@ from edn_server.ingest.apply_frame import Applied, ApplyFrame
 from edn_server.ingest.replay import ApplyReplay
 from edn_server.outbox import bodies, cleanup
 from edn_server.storage import outbox
-from edn_server.storage.database import Folder, SqliteReader
+from edn_server.storage.database import SqliteStore
+from edn_server.storage.interface import Reader
 from edn_server.storage.writer import Writer
 from edn_server.subscriptions.load import load
-from edn_server.subscriptions.store import StoreVersions, prepare
+from edn_server.subscriptions.store import StoreVersions, bind_filters
 
 COLUMNS = [("symbol", "string"), ("price", "number")]
 LOG = "log-a"
@@ -95,7 +96,7 @@ class Kit:
         self.open()
 
     def open(self) -> None:
-        self.folder = Folder(self._path)
+        self.folder = SqliteStore(self._path)
         self.epoch = self.folder.identity.epoch
         self.db = self.folder.connect()
         self.registry = load(self.db)
@@ -119,7 +120,8 @@ class Kit:
         rings: Sequence[KeyRing] = (),
     ) -> protocol.Stored:
         request = protocol.Store(log, incarnation, info or topic(), list(items), list(rings))
-        return self.writer.submit(StoreVersions(self.registry, self.epoch, prepare(request))).result(30)
+        job = StoreVersions(self.registry, self.epoch, request, bind_filters(request))
+        return self.writer.submit(job).result(30)
 
     def frame(
         self,
@@ -166,18 +168,18 @@ class Kit:
         """Decide all rows in doubt; how many there were."""
         decided = 0
         with contextlib.closing(self.folder.connect(read_only=True)) as reader:
-            library = doubts.Library()
+            cache = doubts.FilterCache()
             while found := doubts.find(reader):
                 for row in [row for rows in found.values() for row in rows]:
-                    decision = doubts.Decision(row, library)
+                    decision = doubts.Decision(row, cache)
                     while not decision.done:
                         decision.run(reader, 0.0)
-                    self.writer.submit(doubts.Decided(decision, self.registry)).result(30)
+                    self.writer.submit(doubts.StoreDecision(decision, self.registry)).result(30)
                     decided += 1
         return decided
 
-    def reader(self) -> SqliteReader:
-        return SqliteReader(self.folder.connect(read_only=True), "tests")
+    def reader(self) -> Reader:
+        return Reader(self.folder.connect(read_only=True), "tests")
 
     def collect(self) -> int:
         return self.writer.submit(cleanup.Collect(self.registry)).result(30)

@@ -37,16 +37,16 @@ SILENT = "200 OK\r\nallow: POST\r\n"
         (200, None, "*", "without WebHook-Allowed-Origin"),
         (204, None, None, "it answered 204 without"),
         (405, None, None, "it answered 405 without"),
-        (302, "*", "*", "where 200 is right"),
-        (500, ORIGIN, "*", "where 200 is right"),
-        (200, "example.org", "*", 'it allows "example.org" to post'),
+        (302, "*", "*", "instead of 2xx"),
+        (500, ORIGIN, "*", "instead of 2xx"),
+        (200, "example.org", "*", 'it allows only "example.org" to post'),
         (200, "*, edn.example.org", "*", "it allows"),
-        (200, "", "*", 'it allows ""'),
-        (200, "*", "0", "a number or"),
-        (200, "*", "-1", "a number or"),
-        (200, "*", "1.5", "a number or"),
-        (200, "*", "many", "a number or"),
-        (200, "*", "9999999999", "a number or"),
+        (200, "", "*", 'it allows only ""'),
+        (200, "*", "0", "a positive integer or"),
+        (200, "*", "-1", "a positive integer or"),
+        (200, "*", "1.5", "a positive integer or"),
+        (200, "*", "many", "a positive integer or"),
+        (200, "*", "9999999999", "a positive integer or"),
         (None, None, None, "the name does not resolve"),
     ],
 )
@@ -75,7 +75,7 @@ def test_a_rate_is_a_number_or_all() -> None:
     )
 
 
-def stored(kit: Kit) -> dict[str, consent.Standing]:
+def stored(kit: Kit) -> dict[str, consent.Consent]:
     with contextlib.closing(kit.folder.connect(read_only=True)) as db:
         return consent.load(db)
 
@@ -265,7 +265,7 @@ def test_a_sink_that_nobody_names_any_more_is_forgotten(kit: Kit) -> None:
             await consents.forget([])
             assert consents.any  # it was asked just now: the subscription is about to come
             url = receiver.url("/a")
-            consents._known[url] = consent.Standing("granted", None, 0, ORIGIN)
+            consents._known[url] = consent.Consent("granted", None, 0, ORIGIN)
             await consents.forget([address_of("acme", address(receiver, "/a"), "ring")])
             assert consents.any
             await consents.forget([stored_at(receiver, "/b"), address_of("", receiver.url("/a"), "")])

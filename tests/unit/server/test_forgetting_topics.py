@@ -13,7 +13,7 @@ from edn.errors import Conflict
 from edn_server.outbox import cleanup
 from edn_server.outbox.cleanup import Settle
 from edn_server.storage.writer import Call
-from edn_server.subscriptions.store import StoreVersions, prepare
+from edn_server.subscriptions.store import StoreVersions, bind_filters
 from edn_server.subscriptions.topic_index import Topic
 
 EVENT = {"symbol": "GE", "price": 5}
@@ -38,7 +38,7 @@ def test_a_topic_goes_with_its_last_version(kit: Kit) -> None:
     kit.frame(3, 4, control(4, "deactivate", ids=["t"]))
     assert forget(kit) == 1
     assert kit.registry.topics == {}
-    assert kit.registry.tally.topics() == {}
+    assert kit.registry.counters.topics() == {}
     assert kit.count("topics") == kit.count("versions") == 0
     kit.reopen()
     assert kit.registry.topics == {}
@@ -68,7 +68,8 @@ def test_a_store_in_the_transaction_that_forgets_a_topic_brings_it_back(kit: Kit
     kit.store(item("s"))
     kit.frame(0, 1, control(1, "deactivate", versions=[("s", 1)]))
     kit.collect()
-    store = StoreVersions(kit.registry, kit.epoch, prepare(protocol.Store(LOG, 1, topic(), [item("t")], [])))
+    request = protocol.Store(LOG, 1, topic(), [item("t")], [])
+    store = StoreVersions(kit.registry, kit.epoch, request, bind_filters(request))
     # While the writer waits, both jobs enter the queue: it commits them as one group.
     gate = Event()
     waiting = kit.writer.submit(Call(lambda _: gate.wait(30)))
@@ -100,7 +101,7 @@ def test_a_wide_topic_costs_what_is_used_of_it() -> None:
     wide = Topic(1, "", "wide", [(f"a{n}", "string") for n in range(256)], "bitmap")
     assert wide._matcher is None
     assert wide._maximal is None
-    [entry] = wide.take_entries(1)
+    [entry] = wide.allocate_entries(1)
     lo, hi = np.full((1, 256), -np.inf), np.full((1, 256), np.inf)
     lo[0, 200], hi[0, 200] = 1.0, 2.0
     wide.insert([entry], lo, hi)

@@ -25,7 +25,7 @@ from edn_server.dispatchers import registration
 from edn_server.dispatchers.registration import Refused, Registration
 from edn_server.policies import UsageLimits
 from edn_server.services import Services
-from edn_server.storage.database import FORMAT, Folder
+from edn_server.storage.database import FORMAT, SqliteStore
 
 SECRET = "a secret of the tests"
 BEARER = {"authorization": f"Bearer {SECRET}"}
@@ -154,7 +154,7 @@ def test_a_node_has_the_limits_of_its_settings_and_forgets_topics_by_itself(
 
     async def scenario(client: httpx.AsyncClient, services: Services) -> None:
         assert services.registry.limits == UsageLimits(paused=1, stream=2, dead=3)
-        await services.intake.store(protocol.Store(LOG, 1, topic(), [item("s")]))
+        await services.intake.store_versions(protocol.Store(LOG, 1, topic(), [item("s")]))
         await services.intake.apply(protocol.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
         assert list(services.registry.topics) == [1]
         await services.intake.apply(protocol.Frame(LOG, 1, 1, 2, [control(2, "deactivate", ids=["s"])], []))
@@ -166,7 +166,9 @@ def test_a_node_has_the_limits_of_its_settings_and_forgets_topics_by_itself(
 
 def test_shrinkable_counts_from_the_last_snapshot(tmp_path: Path) -> None:
     async def scenario(client: httpx.AsyncClient, services: Services) -> None:
-        await services.intake.store(protocol.Store(LOG, 1, topic(), [item("s"), item("t", {"price": 1})]))
+        await services.intake.store_versions(
+            protocol.Store(LOG, 1, topic(), [item("s"), item("t", {"price": 1})])
+        )
         end = control(1, "deactivate", ids=["s"])
         assert (await services.intake.apply(protocol.Frame(LOG, 1, 0, 1, [end], []))).ack.shrinkable == 1
         assert (await services.intake.apply(protocol.Frame(LOG, 1, 1, 2, [], []))).ack.shrinkable == 1
@@ -293,7 +295,7 @@ def test_a_refused_registration_is_not_tried_again(monkeypatch: pytest.MonkeyPat
 
 def test_a_log_that_the_dispatcher_has_left_keeps_nothing_alive(tmp_path: Path) -> None:
     async def scenario(_: httpx.AsyncClient, services: Services) -> None:
-        await services.intake.store(protocol.Store(LOG, 1, topic(), [item("s"), item("never")]))
+        await services.intake.store_versions(protocol.Store(LOG, 1, topic(), [item("s"), item("never")]))
         await services.intake.apply(protocol.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
         await services.intake.follow("http://127.0.0.1:1", protocol.Registered("log-b", 1, 1.0))
         await services.intake.apply(protocol.Frame("log-b", 1, 4, 5, [control(5, "join", incarnation=1)], []))
@@ -374,11 +376,11 @@ def test_a_wrong_setting_is_named(secret_file: Path, changes: dict[str, str], me
 
 
 def test_a_folder_has_one_process_at_a_time_a_stable_key_and_counts_its_starts(tmp_path: Path) -> None:
-    first = Folder(tmp_path)
+    first = SqliteStore(tmp_path)
     with pytest.raises(CannotStart, match="in use"):
-        Folder(tmp_path)
+        SqliteStore(tmp_path)
     first.close()
-    second = Folder(tmp_path)
+    second = SqliteStore(tmp_path)
     second.close()
     assert first.identity.key == second.identity.key
     assert (first.identity.epoch, second.identity.epoch) == (1, 2)
@@ -388,20 +390,20 @@ def test_a_folder_has_one_process_at_a_time_a_stable_key_and_counts_its_starts(t
 def test_a_folder_of_another_format_is_refused_and_left_as_it_is(
     tmp_path: Path, found: int, said: str
 ) -> None:
-    folder = Folder(tmp_path)
+    folder = SqliteStore(tmp_path)
     db = folder.connect()
     db.execute(f"PRAGMA user_version = {found}")
     db.close()
     folder.close()
     for _ in range(2):
         with pytest.raises(CannotStart, match=f"must have format {FORMAT}, got {found}.*{said}"):
-            Folder(tmp_path)
+            SqliteStore(tmp_path)
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "server.db").write_bytes(b"not a database, and long enough to be looked at" * 10)
     with pytest.raises(CannotStart, match="cannot be opened"):
-        Folder(tmp_path)
+        SqliteStore(tmp_path)
 
 
 def test_the_process_says_what_keeps_it_from_starting(tmp_path: Path, secret_file: Path) -> None:

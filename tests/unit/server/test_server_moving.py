@@ -15,9 +15,9 @@ from serverkit import LOG, Kit, activate, control, item
 
 from edn import protocol
 from edn_server.handover import departures as departing
-from edn_server.handover.arrivals import Arrive, TakeKept, TakeTold
-from edn_server.handover.departures import Depart
-from edn_server.ingest.control_records import Follow
+from edn_server.handover.arrivals import FinishArrivals, StoreBuffered, StoreDelivered
+from edn_server.handover.departures import ReportDepartures
+from edn_server.ingest.control_records import FollowLog
 from edn_server.outbox import cleanup
 from edn_server.storage import addresses
 from edn_server.storage.writer import Call
@@ -41,12 +41,12 @@ def pair(tmp_path: Path) -> Iterator[tuple[Kit, Kit]]:
 
 def departed(kit: Kit, *versions: tuple[str, int], forget: list[str] | None = None) -> protocol.Departed:
     request = protocol.Departures(list(versions), forget or [])
-    return kit.writer.submit(Depart(kit.registry, request)).result(30)[0]
+    return kit.writer.submit(ReportDepartures(kit.registry, request)).result(30)[0]
 
 
 def arrive(kit: Kit, *versions: tuple[str, int]) -> None:
     request = protocol.Arrivals(list(versions))
-    kit.writer.submit(Arrive(kit.registry, request, lambda *_: None)).result(30)
+    kit.writer.submit(FinishArrivals(kit.registry, request, lambda *_: None)).result(30)
 
 
 def hand_over(source: Kit, destination: Kit, id: str, version: int) -> None:
@@ -54,10 +54,10 @@ def hand_over(source: Kit, destination: Kit, id: str, version: int) -> None:
     position = 0
     while True:
         question = protocol.BufferedQuery(id, position)
-        page = source.writer.submit(Call(lambda db, q=question: departing.kept(db, q))).result(30)
+        page = source.writer.submit(Call(lambda db, q=question: departing.buffered_page(db, q))).result(30)
         page = protocol.msgspec.structs.replace(page, version=version)
         destination._batch = max(destination._batch, destination._newest_batch()) + 1
-        job = TakeKept(destination.registry, destination._batch, page, lambda *_: None)
+        job = StoreBuffered(destination.registry, destination._batch, page, lambda *_: None)
         taken = destination.writer.submit(job).result(30)
         if taken.unknown or (page.final and taken.position >= page.upto):
             break
@@ -119,9 +119,9 @@ def test_the_old_server_matches_up_to_the_record_and_the_new_one_after_it(pair: 
 
 def test_until_every_log_has_ended_it_nothing_is_said_to_have_left(pair: tuple[Kit, Kit]) -> None:
     here, _ = pair
-    here.registry.several = True
+    here.registry.multi_dispatcher = True
     for url, log in (("http://here", LOG), ("http://there", OTHER)):
-        here.writer.submit(Follow(here.registry, url, log, 1)).result(30)
+        here.writer.submit(FollowLog(here.registry, url, log, 1)).result(30)
     here.frame(0, 1, control(1, "join", incarnation=1), log=OTHER)
     began(here)
     here.frame(1, 2, activate(2, ("s", 1)), log=OTHER)
@@ -170,10 +170,10 @@ def test_a_store_for_nothing_leaves_nothing(pair: tuple[Kit, Kit]) -> None:
 
 def test_a_dispatcher_that_will_not_come_back_is_not_waited_for(pair: tuple[Kit, Kit]) -> None:
     _, there = pair
-    there.writer.submit(Follow(there.registry, "http://d", LOG, 1)).result(30)
+    there.writer.submit(FollowLog(there.registry, "http://d", LOG, 1)).result(30)
     there.store(coming())
     there.frame(1, 3, move(2), events=[(3, EVENT)])
-    there.writer.submit(Follow(there.registry, "http://d", OTHER, 1)).result(30)
+    there.writer.submit(FollowLog(there.registry, "http://d", OTHER, 1)).result(30)
     assert deliver(there) == [("s", "e3")]
 
 
@@ -182,9 +182,9 @@ def test_what_the_old_server_told_is_taken_out_though_another_log_brought_it_fir
 ) -> None:
     here, there = pair
     for kit in pair:
-        kit.registry.several = True
+        kit.registry.multi_dispatcher = True
         for url, log in (("http://here", LOG), ("http://there", OTHER)):
-            kit.writer.submit(Follow(kit.registry, url, log, 1)).result(30)
+            kit.writer.submit(FollowLog(kit.registry, url, log, 1)).result(30)
         kit.frame(0, 1, control(1, "join", incarnation=1), log=OTHER)
     began(here)
     here.frame(1, 2, activate(2, ("s", 1)), log=OTHER)
@@ -195,11 +195,11 @@ def test_what_the_old_server_told_is_taken_out_though_another_log_brought_it_fir
     here.frame(2, 5, move(5), events=[(3, EVENT)], log=OTHER)  # e3 again, by the other, on the old one
     assert deliver(here) == [("s", "e3")]
     page = here.writer.submit(
-        Call(lambda db: departing.told(db, protocol.DeliveredIdsQuery(["s"], (-1, ""))))
+        Call(lambda db: departing.delivered_page(db, protocol.DeliveredIdsQuery(["s"], (-1, ""))))
     ).result(30)
     assert [event for _, event, *_ in page.events] == ["e3"]
     for _ in range(2):  # a repeated page changes nothing
-        there.writer.submit(TakeTold(there.registry, page, lambda *_: None)).result(30)
+        there.writer.submit(StoreDelivered(there.registry, page, lambda *_: None)).result(30)
     arrive(there, ("s", 2))
     assert deliver(there) == [("s", "e4")]
     there.frame(2, 3, events=[(3, EVENT)], log=OTHER)
@@ -235,15 +235,14 @@ def changed_between_move_and_hand_over(here: Kit, there: Kit, *, kept: int) -> N
 
 
 def page_of(kit: Kit, position: int) -> protocol.BufferedPage:
-    page = kit.writer.submit(
-        Call(lambda db: departing.kept(db, protocol.BufferedQuery("s", position)))
-    ).result(30)
+    question = protocol.BufferedQuery("s", position)
+    page = kit.writer.submit(Call(lambda db: departing.buffered_page(db, question))).result(30)
     return protocol.msgspec.structs.replace(page, version=2)
 
 
 def take(kit: Kit, page: protocol.BufferedPage) -> protocol.Accepted:
     kit._batch = max(kit._batch, kit._newest_batch()) + 1
-    return kit.writer.submit(TakeKept(kit.registry, kit._batch, page, lambda *_: None)).result(30)
+    return kit.writer.submit(StoreBuffered(kit.registry, kit._batch, page, lambda *_: None)).result(30)
 
 
 def test_a_repeated_page_adds_nothing_after_a_change_between_move_and_hand_over(

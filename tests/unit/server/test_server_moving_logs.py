@@ -16,10 +16,10 @@ from serverkit import LOG, Kit, activate, control, item, segment
 
 from edn import protocol
 from edn_server.handover import departures as departing
-from edn_server.handover.arrivals import Arrive, TakeKept, TakeTold
-from edn_server.handover.departures import Depart
+from edn_server.handover.arrivals import FinishArrivals, StoreBuffered, StoreDelivered
+from edn_server.handover.departures import ReportDepartures
 from edn_server.ingest.apply_frame import Applied, ApplyFrame
-from edn_server.ingest.control_records import Follow
+from edn_server.ingest.control_records import FollowLog
 from edn_server.outbox import cleanup
 from edn_server.storage.outbox import Event
 from edn_server.storage.writer import Call
@@ -134,13 +134,13 @@ class World:
         where, version = self.unsettled
         source, destination = self.servers[where], self.servers[self.at]
         answer, _ = source.kit.writer.submit(
-            Depart(source.kit.registry, protocol.Departures([("s", version)]))
+            ReportDepartures(source.kit.registry, protocol.Departures([("s", version)]))
         ).result(30)
         if answer.keeping:
             self._hand_over(source, destination, version)
         if answer.delivered:
             self._tell(source, destination)
-            arrive = Arrive(
+            arrive = FinishArrivals(
                 destination.kit.registry, protocol.Arrivals([("s", version)]), destination.applied
             )
             destination.kit.writer.submit(arrive).result(30)
@@ -150,24 +150,25 @@ class World:
         position = 0
         while True:
             question = protocol.BufferedQuery("s", position)
-            page = source.kit.writer.submit(Call(lambda db, q=question: departing.kept(db, q))).result(30)
+            call = Call(lambda db, q=question: departing.buffered_page(db, q))
+            page = source.kit.writer.submit(call).result(30)
             page = protocol.msgspec.structs.replace(page, version=version)
             destination.batch += 1
-            job = TakeKept(destination.kit.registry, destination.batch, page, destination.applied)
+            job = StoreBuffered(destination.kit.registry, destination.batch, page, destination.applied)
             taken = destination.kit.writer.submit(job).result(30)
             if taken.unknown or (page.final and taken.position >= page.upto):
                 break
             position = taken.position
         forget = protocol.Departures([], forget=["s"])
-        _, dropped = source.kit.writer.submit(Depart(source.kit.registry, forget)).result(30)
+        _, dropped = source.kit.writer.submit(ReportDepartures(source.kit.registry, forget)).result(30)
         source.backlog -= dropped
 
     def _tell(self, source: Server, destination: Server) -> None:
         question = protocol.DeliveredIdsQuery(["s"], (-1, ""))
-        page = source.kit.writer.submit(Call(lambda db: departing.told(db, question))).result(30)
-        destination.kit.writer.submit(TakeTold(destination.kit.registry, page, destination.applied)).result(
-            30
-        )
+        page = source.kit.writer.submit(Call(lambda db: departing.delivered_page(db, question))).result(30)
+        destination.kit.writer.submit(
+            StoreDelivered(destination.kit.registry, page, destination.applied)
+        ).result(30)
 
     # -- what servers do --------------------------------------------------------------------------------
 
@@ -232,9 +233,9 @@ def test_whoever_reads_what_when_everything_is_heard_once(steps: list[str | tupl
     with tempfile.TemporaryDirectory() as folder:
         servers = [Server(Kit(Path(folder) / name)) for name in ("a", "b", "c")]
         for server in servers:
-            server.kit.registry.several = True
+            server.kit.registry.multi_dispatcher = True
             for url, log in (("http://here", LOG), ("http://there", OTHER)):
-                server.kit.writer.submit(Follow(server.kit.registry, url, log, 1)).result(30)
+                server.kit.writer.submit(FollowLog(server.kit.registry, url, log, 1)).result(30)
                 server.kit.frame(0, 1, control(1, "join", incarnation=1), log=log)
             server.batch = 10
         world = World(servers)

@@ -196,17 +196,17 @@ def test_what_is_learnt_replaces_what_was_known() -> None:
         [chosen] = exchange.suggest(exchange.candidates(json.dumps(wanted({"price": price})).encode()))
         return chosen
 
-    exchange.learn(summaries(boxes("a", (0, 10)), boxes("b", (20, 30))))
+    exchange.update(summaries(boxes("a", (0, 10)), boxes("b", (20, 30))))
     assert (host(5), host(25)) == ("a", "b")
-    exchange.learn(summaries(boxes("a", (20, 30)), boxes("b"), version=2))
+    exchange.update(summaries(boxes("a", (20, 30)), boxes("b"), version=2))
     assert host(25) == "a"
     # Another life of the dispatcher: what the earlier one said is void.
-    exchange.learn(summaries(boxes("b", (20, 30)), incarnation=2, loads={"a": 9, "b": 9}))
+    exchange.update(summaries(boxes("b", (20, 30)), incarnation=2, loads={"a": 9, "b": 9}))
     assert host(25) == "b"
-    exchange.learn(summaries(topics=[], version=3, incarnation=2))
+    exchange.update(summaries(topics=[], version=3, incarnation=2))
     assert host(25) is None
     # A server that is away is not suggested, whatever it hosts; nor is one that has nothing of the kind.
-    exchange.learn(summaries(boxes("b", (20, 30)), boxes("a", (0, 10)), incarnation=3, loads={"a": 50}))
+    exchange.update(summaries(boxes("b", (20, 30)), boxes("a", (0, 10)), incarnation=3, loads={"a": 50}))
     assert (host(25), host(5)) == (None, "a")
 
 
@@ -214,7 +214,7 @@ def test_location_and_limits_count_as_on_the_dispatcher() -> None:
     exchange = PlacementHints(Dispatchers(["http://dispatcher"], "secret"), 5.0)
     peers = [protocol.Host("east", 4, [100.0], 1.0), protocol.Host("west", 4, [0.0], 1.0)]
     rule = protocol.PlacementRule("rtree", 6, None, 64, 0)
-    exchange.learn(summaries(peers=peers, rule=rule))
+    exchange.update(summaries(peers=peers, rule=rule))
     near = [wanted("price == 1", location=[1.0]), wanted("price == 1", location=[98.0])] * 3
     found = exchange.suggest(exchange.candidates(json.dumps(near).encode()))
     # The third that would go to either finds it at the threshold; then the other one, until both are.
@@ -227,7 +227,7 @@ def test_location_and_limits_count_as_on_the_dispatcher() -> None:
 def test_while_nobody_comes_nothing_is_asked_and_the_first_who_comes_is_left_to_the_dispatcher(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("edn_server.dispatchers.placement_hints.NOBODY_SECONDS", -1.0)
+    monkeypatch.setattr("edn_server.dispatchers.placement_hints.IDLE_SECONDS", -1.0)
     asked = 0
 
     async def ask() -> None:
@@ -236,7 +236,7 @@ def test_while_nobody_comes_nothing_is_asked_and_the_first_who_comes_is_left_to_
 
     async def run() -> None:
         exchange = PlacementHints(Dispatchers(["http://dispatcher"], "secret"), 0.0)
-        exchange.learn(summaries(boxes("a", (0, 10)), boxes("b", (20, 30))))
+        exchange.update(summaries(boxes("a", (0, 10)), boxes("b", (20, 30))))
         monkeypatch.setattr(exchange, "refresh", ask)
         task = asyncio.create_task(exchange.run())
         body = json.dumps(wanted("price == 25")).encode()

@@ -97,7 +97,7 @@ def test_a_second_reader_is_told_of_events_that_the_first_has_passed(kit: Kit) -
         [line, *rest] = await read(made, 3, ids[1])
         assert line == {
             "event": "gap",
-            "data": {"reason": "another reader of this stream has passed events"},
+            "data": {"reason": "another reader of this stream has read events"},
         }
         assert names(rest) == ["e9", "e10"]
         assert names(await read(made, 2, ids[6])) == ["e9", "e10"]

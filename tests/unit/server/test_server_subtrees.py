@@ -12,7 +12,7 @@ from edn.formats.soap.address import SoapAddress
 from edn.formats.soap.addressing import WSA_2005, Endpoint
 from edn.formats.soap.envelope import SOAP_12
 from edn.formats.soap.eventing import CANCELLED, WSE_2004
-from edn_server.handover.departures import Depart
+from edn_server.handover.departures import ReportDepartures
 
 FIRST, SECOND = "w+a", "w+b"
 
@@ -36,17 +36,17 @@ def test_notifications_name_the_whole_also_after_a_restart(kit: Kit) -> None:
     assert kit.told() == [("w", "e2"), ("w", "e3")]
     kit.reopen()
     assert kit.told() == [("w", "e2"), ("w", "e3")]
-    assert sorted(kit.registry.parts("w")) == [FIRST, SECOND]
-    assert kit.registry.parts(FIRST) == [FIRST]
-    assert kit.registry.parts("x") == []
+    assert sorted(kit.registry.members_of("w")) == [FIRST, SECOND]
+    assert kit.registry.members_of(FIRST) == [FIRST]
+    assert kit.registry.members_of("x") == []
 
 
 def test_an_ended_member_leaves_the_others(kit: Kit) -> None:
     host(kit, "http://127.0.0.1:9/hook")
     kit.frame(1, 2, control(2, "deactivate", ids=[FIRST]))
-    assert kit.registry.parts("w") == [SECOND]
+    assert kit.registry.members_of("w") == [SECOND]
     kit.frame(2, 3, control(3, "deactivate", ids=[SECOND]))
-    assert kit.registry.parts("w") == []
+    assert kit.registry.members_of("w") == []
     assert kit.registry.members == {}
 
 
@@ -96,7 +96,7 @@ def test_a_departed_member_is_asked_about_by_itself(kit: Kit) -> None:
     tell(kit, 1)
     kit.frame(3, 4, control(4, "move", versions=[(FIRST, 2)]))
     departed, _ = kit.writer.submit(
-        Depart(kit.registry, protocol.Departures([(FIRST, 2), (SECOND, 2)]))
+        ReportDepartures(kit.registry, protocol.Departures([(FIRST, 2), (SECOND, 2)]))
     ).result(30)
     assert departed.ended == [FIRST]
-    assert kit.registry.parts("w") == [SECOND]
+    assert kit.registry.members_of("w") == [SECOND]

@@ -6,7 +6,9 @@ import pytest
 from serverkit import LOG, Kit, activate, control, item
 
 from edn_server.ingest import dedup as repeats
-from edn_server.ingest.control_records import Follow, Leave
+from edn_server.ingest.control_records import FollowLog, RetireLogs
+from edn_server.storage import delivered_ids
+from edn_server.storage.writer import Call
 
 OTHER = "log-b"
 EVENT = {"symbol": "GE", "price": 1}
@@ -16,16 +18,16 @@ HERE, THERE = "http://here", "http://there"
 @pytest.fixture
 def kit(kit: Kit) -> Kit:
     """Joined both logs, each at its offset 1."""
-    kit.registry.several = True
+    kit.registry.multi_dispatcher = True
     for url, log in ((HERE, LOG), (THERE, OTHER)):
-        kit.writer.submit(Follow(kit.registry, url, log, 1)).result(30)
+        kit.writer.submit(FollowLog(kit.registry, url, log, 1)).result(30)
         kit.frame(0, 1, control(1, "join", incarnation=1), log=log)
     return kit
 
 
 def reopen(kit: Kit) -> None:
     kit.reopen()
-    kit.registry.several = True
+    kit.registry.multi_dispatcher = True
 
 
 def sent(kit: Kit) -> list[tuple[str, str]]:
@@ -134,12 +136,12 @@ def test_an_id_is_another_event_after_a_day(kit: Kit) -> None:
     later = {3: 3 + repeats.KEPT}
     kit.frame(1, 3, activate(2, ("s", 1)), events=[(3, EVENT)], times=later, log=OTHER)
     assert sent(kit) == [("s", "e3"), ("s", "e3")]
-    assert kit.writer.submit(repeats.Forget(4 + repeats.KEPT)).result(30) == 1
+    assert kit.writer.submit(Call(lambda db: delivered_ids.forget(db, 4 + repeats.KEPT, 10))).result(30) == 1
     assert kit.count("delivered_ids") == 0
 
 
 def test_one_log_alone_notes_nobody(kit: Kit) -> None:
-    kit.registry.several = False
+    kit.registry.multi_dispatcher = False
     kit.store(item("s"))
     kit.frame(1, 3, activate(2, ("s", 1)), events=[(3, EVENT)])
     assert kit.count("delivered_ids") == 0
@@ -157,7 +159,7 @@ def test_the_past_that_two_logs_keep_is_told_once(kit: Kit) -> None:
 
 
 def test_a_dispatcher_that_changes_its_log_leaves_the_other_dispatchers_logs_alone(kit: Kit) -> None:
-    kit.writer.submit(Follow(kit.registry, HERE, "log-c", 1)).result(30)
+    kit.writer.submit(FollowLog(kit.registry, HERE, "log-c", 1)).result(30)
     assert {name: log.retired for name, log in kit.registry.logs.items()} == {
         LOG: True,
         OTHER: False,
@@ -175,9 +177,9 @@ def test_the_log_of_a_dispatcher_that_is_gone_for_good_keeps_nothing(kit: Kit) -
     kit.frame(1, 2, replay, log=OTHER)
     kit.frame(2, 4, control(3, "deactivate", ids=["s"]), events=[(4, EVENT)])
     assert sent(kit) == []
-    kit.writer.submit(Leave(kit.registry, [HERE, THERE])).result(30)
+    kit.writer.submit(RetireLogs(kit.registry, [HERE, THERE])).result(30)
     assert "s" in kit.registry.numbers
-    kit.writer.submit(Leave(kit.registry, [HERE])).result(30)
+    kit.writer.submit(RetireLogs(kit.registry, [HERE])).result(30)
     assert "s" not in kit.registry.numbers
     # Nobody tells the rest of the past any more: what waited for it goes out.
     assert sent(kit) == [("waits", "e4")]

@@ -75,9 +75,9 @@ def events_at(kit: Kit, prefix: str) -> list[str]:
     ]
 
 
-def standing(kit: Kit, name: str) -> usage.Standing:
+def standing(kit: Kit, name: str) -> usage.SubscriptionUsage:
     with read(kit) as db:
-        return usage.standing(db, name, [name])
+        return usage.subscription_usage(db, name, [name])
 
 
 def store(kit: Kit, id: str, tenant: str, **fields: Any) -> None:

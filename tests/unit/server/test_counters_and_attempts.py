@@ -13,7 +13,7 @@ from serverkit import Kit, activate, control, item
 
 from edn_server.delivery import attempts
 from edn_server.delivery.attempts import MOST, Attempt, Attempts
-from edn_server.subscriptions import counters as tally
+from edn_server.storage.writer import Call
 from edn_server.subscriptions.counters import PAGE, Counts, VersionCounters
 
 numbers = st.lists(st.integers(0, 3 * PAGE), max_size=20)
@@ -30,16 +30,16 @@ def test_counters_are_those_of_a_plain_count_also_after_they_were_written(
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.execute("CREATE TABLE tallies (page INTEGER PRIMARY KEY, counts BLOB)")
         db.execute("CREATE TABLE meta (name TEXT PRIMARY KEY, value)")
-        tally.Write(counted).work(db)
+        counted.save(db)
         again = VersionCounters()
         again.load(db)
     for number in {number for _, named in steps for number in named} | {0, PAGE}:
         expected = Counts(0, plain["matched"][number], plain["delivered"][number], plain["failed"][number])
-        assert counted.of([number], 1) == again.of([number], 1) == expected
+        assert counted.totals([number], 1) == again.totals([number], 1) == expected
 
 
 def counts(kit: Kit, id: str) -> tuple[int, int]:
-    found = kit.registry.tally.of(kit.registry.numbers[id], 1)
+    found = kit.registry.counters.totals(kit.registry.numbers[id], 1)
     return found.evaluated, found.matched
 
 
@@ -54,7 +54,7 @@ def test_evaluated_counts_what_came_while_it_was_active_and_a_change_goes_on_cou
     change = control(7, "change", versions=[("early", 2)])
     kit.frame(6, 9, change, events=[(8, {"symbol": "GE", "price": 8}), (9, {"symbol": "GE", "price": 1})])
     assert counts(kit, "early") == (6, 4)
-    kit.writer.submit(tally.Write(kit.registry.tally)).result(30)
+    kit.writer.submit(Call(kit.registry.counters.save)).result(30)
     kit.reopen()
     assert counts(kit, "early") == (6, 4)
     # A number that is used again begins at nothing.

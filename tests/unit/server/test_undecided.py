@@ -74,7 +74,7 @@ def test_what_is_decided_later_is_what_would_have_been_decided_at_once(kit: Kit)
     assert len(outbox.page(kit.db, address, 100).rows) == 1
     for id, events in TOLD.items():
         [number] = kit.registry.numbers[id]
-        assert kit.registry.tally.of([number], 1).matched == len(events)
+        assert kit.registry.counters.totals([number], 1).matched == len(events)
     assert kit.decide() == 0
 
 
@@ -252,13 +252,12 @@ def test_decisions_are_those_of_the_definition(
     schema = Schema.parse(types)
     bound = [Filter.parse(filter).bind(schema) for filter in given]
 
-    library = doubts.Library()
+    cache = doubts.FilterCache()
     for place, event in enumerate(events):
-        texts = doubts._Texts(bound, library)
-        values = library.values(1, place, json.dumps(event).encode(), schema)
+        values = cache.search(cache.values(1, place, json.dumps(event).encode(), schema), bound)
         for filter, one in zip(given, bound, strict=True):
             expected = meaning.matches(filter, read_event(event, types), types)
-            assert one.matches(texts.searched(values)) == expected
+            assert one.matches(values) == expected
 
 
 def kit_less_reader() -> sqlite3.Connection:
@@ -267,11 +266,11 @@ def kit_less_reader() -> sqlite3.Connection:
 
 def test_prepared_patterns_are_kept_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doubts, "PREPARED", 10_000)
-    library = doubts.Library()
+    cache = doubts.FilterCache()
     schema = Schema.parse({"symbol": "string"})
     for batch in range(20):
         words = {"$any": [{"symbol": {"contains": f"{batch} {n}"}} for n in range(30)]}
         bound = [Filter.parse(words).bind(schema)]
-        assert library.searches(bound) is library.searches(bound)
-    assert 0 < library._prepared_bytes <= 10_000
-    assert library._prepared_bytes == sum(map(doubts._size, library._prepared.values()))
+        assert cache.searches(bound) is cache.searches(bound)
+    assert 0 < cache._prepared_bytes <= 10_000
+    assert cache._prepared_bytes == sum(map(doubts._size, cache._prepared.values()))
