@@ -162,6 +162,9 @@ class Notifier:
         self.wake(addresses)
         queues, delay = self._queues, self._settings.batching.delay
         for row in rows:
+            # A worker may have read and delivered a row between its commit and this call.
+            if self._settlements.is_delivered(row):
+                continue
             queue = queues.get(row.address)
             if queue is None:
                 if row.address in self._blocked:

@@ -3,7 +3,8 @@
 The writer passes committed rows on in memory, so that a calm address never reads the outbox. `rows` is a
 prefix of the address's ready rows, oldest first. It is *complete* while no further ready row is in the
 database only; only then a new row may be appended. Otherwise new rows stay in the database, and the worker
-reads the next page when the rows in memory are delivered.
+reads the next page when the rows in memory are delivered. A page may contain a row whose announcement arrives
+after the read; `append` ignores it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Memory:
 
 @owned("loop")
 class AddressQueue:
-    __slots__ = ("_is_stale", "_memory", "_resting", "address", "is_complete", "rows", "task")
+    __slots__ = ("_is_stale", "_memory", "_newest", "_resting", "address", "is_complete", "rows", "task")
 
     def __init__(self, address: str, memory: Memory, *, is_complete: bool) -> None:
         self.address = address
@@ -41,6 +42,8 @@ class AddressQueue:
         #: the worker of this address
         self.task: asyncio.Task[None] | None = None
         self._memory = memory
+        #: id of the newest row that was ever in memory
+        self._newest = 0
         #: whether rows were added in the database since `begin_read`
         self._is_stale = False
         self._resting: asyncio.Event | None = None
@@ -48,8 +51,11 @@ class AddressQueue:
     def append(self, row: Row) -> None:
         """Append a committed row, or leave it in the database."""
         rows = self.rows
+        if row.id <= self._newest:
+            return
         if self.is_complete and (not rows or (len(rows) < PAGE and self._memory.rows < MOST_ROWS)):
             rows.append(row)
+            self._newest = row.id
             self._memory.rows += 1
         else:
             self.invalidate()
@@ -65,6 +71,8 @@ class AddressQueue:
     def add_page(self, page: Page) -> None:
         """Add the rows that were read since `begin_read`; memory held none."""
         self.rows.extend(page.rows)
+        if page.rows:
+            self._newest = max(self._newest, page.rows[-1].id)
         self._memory.rows += len(page.rows)
         # Nothing may be appended behind an undecided row; without rows the worker ends, see `Notifier`.
         blocked = page.is_blocked and bool(page.rows)

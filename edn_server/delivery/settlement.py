@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from edn.runtime.ownership import owned
 from edn_server.outbox.batches import DeliveryBatch, Record
 from edn_server.outbox.cleanup import Settle
+from edn_server.storage.outbox import Row
 from edn_server.storage.writer import Writer
 
 #: seconds for which delivered batches are collected
@@ -39,7 +40,8 @@ class Settlements:
         self._writing: Batches = ()
         self._timer: asyncio.TimerHandle | None = None
         self._waiters: list[asyncio.Future[None]] = []
-        #: rows that are delivered and not settled, by address
+        #: ids of rows that are delivered and not settled, and their number by address
+        self._rows: set[int] = set()
         self._unsettled: dict[str, int] = {}
         self._records: list[tuple[DeliveryBatch, asyncio.Future[None]]] = []
         self._is_recording = False
@@ -49,6 +51,7 @@ class Settlements:
     def add(self, batch: DeliveryBatch) -> None:
         """Settle a batch soon."""
         self._collected.append(batch)
+        self._rows.update([row.id for row in batch.rows])
         address = batch.rows[0].address
         self._unsettled[address] = self._unsettled.get(address, 0) + len(batch.rows)
         if self._timer is None and not self._writing:
@@ -57,6 +60,10 @@ class Settlements:
     def unsettled(self, address: str) -> int:
         """Return the number of rows of an address that are delivered and not settled."""
         return self._unsettled.get(address, 0)
+
+    def is_delivered(self, row: Row) -> bool:
+        """Return whether a row is delivered and not settled."""
+        return row.id in self._rows
 
     @property
     def is_idle(self) -> bool:
@@ -89,6 +96,7 @@ class Settlements:
     def _written(self, future: asyncio.Future[int]) -> None:
         batches, self._writing = self._writing, ()
         for batch in batches:
+            self._rows.difference_update([row.id for row in batch.rows])
             address = batch.rows[0].address
             left = self._unsettled[address] - len(batch.rows)
             if left:
