@@ -165,9 +165,7 @@ def routes(
         try:
             since = max(0, instant(body.since))
         except ValueError as error:
-            raise InvalidInput(
-                f"since must be a time such as 2030-01-31T09:00:00Z: {error}", pointer="/since"
-            ) from None
+            raise InvalidInput(f"since: {error}", pointer="/since") from None
         return fan_out.queued(
             await call_hosts(who, id, "POST", "recover", json={"since": since}, seconds=LONG_SECONDS)
         )

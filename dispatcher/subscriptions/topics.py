@@ -45,7 +45,9 @@ def not_found(name: str) -> NotFound:
         return NotFound(
             f'topic "{name[:80]}" does not exist: names have no slash; only keys of a tenant see its topics'
         )
-    return NotFound(f'topic "{name[:80]}" does not exist; create it with PUT /v1/topics/{{name}}')
+    return NotFound(
+        f'topic "{name[:80]}" does not exist; create it with PUT /v1/topics/{{name}} or `edn topic create`'
+    )
 
 
 def check_dialect(filter: Filter, topic: Topic) -> None:

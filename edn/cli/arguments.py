@@ -50,7 +50,10 @@ def parse_event(pairs: Iterable[str], attributes: Mapping[str, str]) -> Event:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name:
-            fail(f'an attribute must be NAME=VALUE, or the whole event JSON, got "{pair}"', USAGE)
+            fail(
+                f'an attribute must be NAME=VALUE, or the whole event JSON, got "{pair}"',
+                USAGE,
+            )
         if name in event:
             fail(f'attribute "{name}" is given twice', USAGE)
         event[name] = _parse_value(name, text, attributes.get(name))

@@ -163,6 +163,7 @@ async def _unsubscribe(client: AsyncClient, id: str) -> None:
 
     try:
         await client.unsubscribe(id)
+        say(f"unsubscribed {id}")
     except ClientError as error:
         say(f"cannot unsubscribe: {error}; the subscription expires by itself")
 

@@ -8,8 +8,10 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -158,7 +160,8 @@ def _usable_port(host: str, port: int) -> int:
             return free
     except OSError as error:
         raise StartError(
-            f"cannot use port {port} on {host} ({error.strerror}): choose another --port, or 0 for any",
+            f"cannot use port {port} on {host} ({os.strerror(error.errno or 0)}): "
+            "choose another --port, or 0 for any",
             usage=True,
         ) from error
 
@@ -354,11 +357,12 @@ class Network:
         key = ""
         if not self._settings.open:
             key = f"  export EDN_KEY=$(edn --key-file {self._folder.secret} key create me --scope admin)\n"
+        activate = "" if shutil.which("edn") else f"  . {Path(sys.prefix, 'bin', 'activate')}\n"
         option = "" if self._url == "http://127.0.0.1:8080" else f"export EDN_URL={self._url}\n  "
         say(
             f"The network is running: {self._url}, {len(servers)} servers, data in {self._folder.path}\n"
             f"Dashboard: {first}  API reference: {first}/docs\n"
-            f"Try, in another terminal:\n{key}"
+            f"Try, in another terminal:\n{activate}{key}"
             f"  {option}edn topic create trades symbol:string price:number\n"
             "  edn listen --topic trades --filter 'price > 30'\n"
             "  edn publish trades symbol=GE price=32.5\n"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-NUMBERS = ("subscriptions", "lag", "hit ratio", "precision", "to deliver")
+NUMBERS = ("subscriptions", "lag", "hit ratio", "precision", "backlog")
 
 
 def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:

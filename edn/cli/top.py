@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: counters whose rates are shown
 COUNTED = ("forwarded", "useful", "matched", "notified")
-NUMBERS = ("subscriptions", "lag", "in/s", "useful/s", "matched/s", "notified/s", "to deliver")
+NUMBERS = ("subscriptions", "lag", "in/s", "useful/s", "matched/s", "notified/s", "backlog")
 
 
 def top(

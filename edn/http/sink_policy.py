@@ -99,7 +99,10 @@ def check_url(
     if parts.scheme not in ("http", "https"):
         other = extension(parts.scheme)
         if other is None:
-            raise InvalidSink(f'the sink\'s URL must begin with https://, got "{parts.scheme}:"')
+            raise InvalidSink(
+                "the sink's URL must begin with https://, or with http:// if the network allows it, got "
+                f'"{parts.scheme}:…"'
+            )
         other.check(url)
         return
     if "@" in parts.netloc:

@@ -110,7 +110,8 @@ def _unreadable(rest: str) -> str:
         return "the name that begins here has no closing backtick"
     if rest[0].isdigit() or rest[0] == "-":
         return "a number must be written as in JSON; write a name that begins like a number in backticks"
-    return f"unexpected character {rest[0]!r}"
+    remedy = {"&": "; write `and`", "|": "; write `or`", "!": "; write `not`, or !="}.get(rest[0], "")
+    return f"unexpected character {rest[0]!r}{remedy}"
 
 
 class _Parser:
