@@ -69,10 +69,10 @@ def readable(problem: ProblemError) -> str:
     lines = [f"{problem.title}: {problem.detail}"]
     if problem.index is not None:
         lines.append(f"  event {problem.index} (counted from 0)")
+    if problem.pointer is not None and (problem.column is None or problem.pointer != "/filter"):
+        lines.append(f"  at {problem.pointer}")
     if problem.column is not None:
         lines.append(f"  in column {problem.column} of the filter")
-    elif problem.pointer is not None:
-        lines.append(f"  at {problem.pointer}")
     if problem.retry_after is not None:
         lines.append(f"  retry after {problem.retry_after:g} s")
     return "\n".join(lines)
