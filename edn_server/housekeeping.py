@@ -32,8 +32,8 @@ from edn_server.subscriptions.view import RegistryView
 
 logger = structlog.get_logger()
 
-#: distance behind the newest batch from which batches are trimmed to the payloads of waiting rows
-OLD_BATCHES = 256
+#: number of newest frames whose unused payloads are not deleted yet
+OLD_FRAMES = 256
 #: seconds between two rounds
 COLLECT_SECONDS = 5.0
 #: seconds between two purges of dead letters
@@ -53,9 +53,9 @@ class Housekeeping:
     streams: Streams
     consents: Consents
     dispatchers: Dispatchers
-    #: returns the newest batch of payloads
-    newest_batch: Callable[[], int]
-    #: batches up to this one are trimmed
+    #: returns the newest frame id
+    newest_frame_id: Callable[[], int]
+    #: frames up to this one are trimmed
     trimmed: int
 
     async def run(self) -> None:
@@ -143,6 +143,6 @@ class Housekeeping:
         forget = Call(lambda db: delivered_ids.forget(db, oldest, dedup.STEP))
         while self.registry.multi_dispatcher and await self.store.committed(forget) == dedup.STEP:
             pass
-        while self.trimmed < self.newest_batch() - OLD_BATCHES:
+        while self.trimmed < self.newest_frame_id() - OLD_FRAMES:
             self.trimmed += 1
             await self.store.committed(cleanup.Trim(self.trimmed))

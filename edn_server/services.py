@@ -79,7 +79,7 @@ class Services:
         self.registry.multi_dispatcher = len(settings.dispatcher) > 1
         self.registry.limits = settings.limits
         self.view = RegistryView(self.registry)
-        batch = store.load(outbox.newest_batch) + 1
+        frame_id = store.load(outbox.newest_frame_id) + 1
         backlog = store.load(outbox.backlog)
         consents = store.load(consent.load)
         self.disk = DiskWatch(store, server=settings.id, floor=settings.disk_floor)
@@ -122,7 +122,7 @@ class Services:
             store,
             self.registry,
             epoch=self._epoch,
-            batch=batch,
+            frame_id=frame_id,
             check_room=self.disk.check,
             ask_consent=self.consents.ensure,
             on_applied=self._on_applied,
@@ -130,7 +130,7 @@ class Services:
         self.handover = Handover(
             store,
             self.registry,
-            take_batch=self.intake.take_batch,
+            take_frame_id=self.intake.take_frame_id,
             check_room=self.disk.check,
             subtract=self.notifier.subtract,
             on_applied=self._on_applied,
@@ -162,8 +162,8 @@ class Services:
             self.streams,
             self.consents,
             self._dispatchers,
-            newest_batch=lambda: self.intake.batch,
-            trimmed=batch - 1,
+            newest_frame_id=lambda: self.intake.frame_id,
+            trimmed=frame_id - 1,
         )
         logger.info("opened", subscriptions=self.view.subscriptions(), epoch=self._epoch, backlog=backlog)
 
@@ -286,13 +286,13 @@ class Services:
         """Pass committed rows and payloads to delivery; called in the writer's thread."""
         if applied.matches is not None and len(applied.matches.offsets):
             now = int(clock.estimate() * 1e6)
-            self.traces.add_frame(applied.log, applied.batch, now, applied.matches)
+            self.traces.add_frame(applied.log, applied.frame_id, now, applied.matches)
         if self._loop is None or not (
             applied.rows or applied.addresses or applied.entries or applied.drops.total
         ):
             return
         if events:
-            self.notifier.recent.put(applied.batch, events)
+            self.notifier.recent.put(applied.frame_id, events)
         self._loop.call_soon_threadsafe(self._announce, applied)
 
     def _announce(self, applied: Applied) -> None:

@@ -19,8 +19,8 @@ from edn_server.subscriptions.view import RegistryView
 
 def find(db: Connection, address: str, view: RegistryView) -> list[tuple[int, int | None]]:
     """Return (id, batch) of the rows to drop."""
-    idle = {row.id: row.batch for row in outbox.rows_at(db, address) if not _has_recipient(row, view)}
-    for members in outbox.parcels_at(db, address):
+    idle = {row.id: row.frame_id for row in outbox.rows_at(db, address) if not _has_recipient(row, view)}
+    for members in outbox.batches_at(db, address):
         if not all(member in idle for member in members):
             for member in members:
                 idle.pop(member, None)
@@ -28,7 +28,7 @@ def find(db: Connection, address: str, view: RegistryView) -> list[tuple[int, in
 
 
 def _has_recipient(row: Row, view: RegistryView) -> bool:
-    if row.batch is None:
+    if row.frame_id is None:
         return any(
             view.members_of(subscription) for subscription in dead_letters.recipients(row.body, row.address)
         )

@@ -340,7 +340,7 @@ class Notifier:
     def _batching_pause(self, queue: AddressQueue) -> float:
         """Return the seconds for which a batch waits for more rows."""
         first, batching = queue.rows[0], self._settings.batching
-        is_new = first.batch is not None and first.id not in self._attempted
+        is_new = first.frame_id is not None and first.id not in self._attempted
         is_full = len(queue.rows) >= PAGE or sum(row.events for row in queue.rows) >= batching.events
         if not is_new or is_full:
             return 0.0
@@ -630,8 +630,8 @@ class Notifier:
 
     def _numbers(self, batch: DeliveryBatch) -> np.ndarray[tuple[int], np.dtype[np.integer]]:
         """Return the version of each match in a batch."""
-        found = [row.numbers for row in batch.rows if row.batch is not None]
-        if batch.rows[0].batch is None:
+        found = [row.numbers for row in batch.rows if row.frame_id is not None]
+        if batch.rows[0].frame_id is None:
             named = dead_letters.recipients(batch.body, batch.rows[0].address)
             # The body does not say which member of a subtree subscription it was: the first live one counts.
             parts = (self._view.members_of(subscription)[:1] for subscription in named)

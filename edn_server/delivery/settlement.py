@@ -87,7 +87,7 @@ class Settlements:
         self._writing, self._collected = self._collected, []
         job = self._writer.submit(
             Settle(
-                [(row.id, row.batch) for batch in self._writing for row in batch.rows],
+                [(row.id, row.frame_id) for batch in self._writing for row in batch.rows],
                 [batch.id for batch in self._writing if len(batch.rows) > 1],
             )
         )

@@ -35,9 +35,9 @@ def _find(registry: SubscriptionRegistry, id: str, version: int) -> int | None:
     return number if number is not None and registry.is_arriving(number) else None
 
 
-def _applied(addresses: Iterable[str] = (), batch: int = 0, entries: int = 0) -> Applied:
+def _applied(addresses: Iterable[str] = (), frame_id: int = 0, entries: int = 0) -> Applied:
     return Applied(
-        protocol.FrameAck(0, 0), addresses=tuple(dict.fromkeys(addresses)), batch=batch, entries=entries
+        protocol.FrameAck(0, 0), addresses=tuple(dict.fromkeys(addresses)), frame_id=frame_id, entries=entries
     )
 
 
@@ -51,8 +51,8 @@ class StoreBuffered(Job[protocol.Accepted]):
     fresh = True
 
     registry: SubscriptionRegistry
-    #: an unused batch
-    batch: int
+    #: an unused frame id
+    frame_id: int
     page: protocol.BufferedPage
     on_applied: OnApplied
     _entries: int = field(default=0, init=False)
@@ -82,13 +82,17 @@ class StoreBuffered(Job[protocol.Accepted]):
             kept = fate == replays.AS_BEFORE and (not stream or page.subscription in registry.paused)
             queue = outbox.kept(page.subscription, "buffered" if kept else "waiting", "history")
             named = [(queue, row) for _, row in rows]
-            self._drops = outbox.write(db, self.batch, list(enumerate(events)), named, registry.limits).drops
+            self._drops = outbox.write(
+                db, self.frame_id, list(enumerate(events)), named, registry.limits
+            ).drops
             self._entries = len(events) - self._drops.total
         replays.advance_arrival(db, arriving, page.upto)
         return protocol.Accepted(page.upto)
 
     def done(self, result: protocol.Accepted) -> None:
-        self.on_applied(replace(_applied(batch=self.batch, entries=self._entries), drops=self._drops), {})
+        self.on_applied(
+            replace(_applied(frame_id=self.frame_id, entries=self._entries), drops=self._drops), {}
+        )
 
 
 @dataclass(slots=True)
@@ -128,8 +132,8 @@ def _remove_events(db: Connection, subscription: str, repeated: set[tuple[int, s
     """Removes events from the held rows of a subscription; returns how many."""
     removed = 0
     for row in outbox.live_rows(db, subscription):
-        assert row.batch is not None
-        events = outbox.read_events(db, row.batch, row.places)
+        assert row.frame_id is not None
+        events = outbox.read_events(db, row.frame_id, row.places)
         kept = [p for p in row.places if (events[p].topic, events[p].id) not in repeated]
         if len(kept) == len(row.places):
             continue
@@ -139,7 +143,7 @@ def _remove_events(db: Connection, subscription: str, repeated: set[tuple[int, s
             composition = outbox.compose(np.array(kept), np.ones(len(kept)), numbers)
             outbox.shorten(db, row.id, composition, len(kept))
         else:
-            outbox.settle(db, [(row.id, row.batch)])
+            outbox.settle(db, [(row.id, row.frame_id)])
     return removed
 
 

@@ -78,8 +78,8 @@ def buffered_page(db: Connection, question: protocol.BufferedQuery) -> protocol.
     upto, size = question.after, 0
     events: list[protocol.BufferedEvent] = []
     for row in rows[question.after :]:
-        assert row.batch is not None
-        found = outbox.read_events(db, row.batch, row.places)
+        assert row.frame_id is not None
+        found = outbox.read_events(db, row.frame_id, row.places)
         events += [protocol.BufferedEvent(*found[place]) for place in row.places]
         size += sum(len(found[place].body) for place in row.places)
         upto += 1

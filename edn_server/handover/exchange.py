@@ -22,7 +22,7 @@ class Handover:
     store: SqliteStore
     registry: SubscriptionRegistry
     _: KW_ONLY
-    take_batch: Callable[[], int]
+    take_frame_id: Callable[[], int]
     check_room: Callable[[], Awaitable[None]]
     #: reduces the backlog
     subtract: Callable[[int], None]
@@ -45,7 +45,7 @@ class Handover:
     async def store_buffered(self, page: protocol.BufferedPage) -> protocol.Accepted:
         """Stores notifications that the old server buffered."""
         await self.check_room()
-        job = StoreBuffered(self.registry, self.take_batch(), page, self.on_applied)
+        job = StoreBuffered(self.registry, self.take_frame_id(), page, self.on_applied)
         return await self.store.committed(job)
 
     async def store_delivered(self, page: protocol.DeliveredIds) -> protocol.Accepted:

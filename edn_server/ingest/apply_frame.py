@@ -64,7 +64,7 @@ class Applied:
     rows: Sequence[Row] = ()
     #: addresses with further new rows, to be read from the outbox
     addresses: tuple[str, ...] = ()
-    batch: int = 0
+    frame_id: int = 0
     #: notifications added to the outbox
     entries: int = 0
     #: notifications dropped at a tenant's limit; `entries` does not include them
@@ -95,14 +95,14 @@ class ApplyFrame(Job[Applied]):
         self,
         registry: SubscriptionRegistry,
         epoch: int,
-        batch: int,
+        frame_id: int,
         frame: protocol.Frame,
         on_applied: Callable[[Applied, dict[int, Event]], None],
     ) -> None:
-        """`batch` is unique to this frame; `on_applied` is called in the writer's thread after the commit."""
+        """`frame_id` is unique; `on_applied` is called in the writer's thread after the commit."""
         self._registry = registry
         self._epoch = epoch
-        self._batch = batch
+        self._frame_id = frame_id
         self._frame = frame
         self._on_applied = on_applied
         self._written = False
@@ -157,7 +157,7 @@ class ApplyFrame(Job[Applied]):
             for queue, row in group(places, numbers, queues, sizes)
         ]
         holds.write(db)
-        written = outbox.write(db, self._batch, list(self._events.items()), rows, registry.limits)
+        written = outbox.write(db, self._frame_id, list(self._events.items()), rows, registry.limits)
         drops = written.drops
         farewells = ending.write(db, registry, self._controls.cancelled)
         self._controls.write(db)
@@ -173,7 +173,7 @@ class ApplyFrame(Job[Applied]):
             self._ack(frame.upto, matched=matched, useful=len(self._events)),
             rows=written.ready,
             addresses=tuple(dict.fromkeys([*holds.released, *others, *farewells])),
-            batch=self._batch,
+            frame_id=self._frame_id,
             entries=sum(row.events for _, row in rows) - holds.purged + len(farewells) - drops.total,
             drops=drops,
             matches=Matches(offsets, places, numbers),

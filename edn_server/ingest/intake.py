@@ -25,17 +25,17 @@ class Intake:
     registry: SubscriptionRegistry
     _: KW_ONLY
     epoch: int
-    #: the newest batch of payloads
-    batch: int
+    #: the newest frame id
+    frame_id: int
     check_room: Callable[[], Awaitable[None]]
     #: called with (tenant, URL) of new sinks
     ask_consent: Callable[[Iterable[tuple[str, str]]], Awaitable[None]]
     on_applied: OnApplied
 
-    def take_batch(self) -> int:
-        """Returns an unused batch."""
-        self.batch += 1
-        return self.batch
+    def take_frame_id(self) -> int:
+        """Returns an unused frame id."""
+        self.frame_id += 1
+        return self.frame_id
 
     async def store_versions(self, request: protocol.Store) -> protocol.Stored:
         """Stores versions of subscriptions, inactive."""
@@ -48,13 +48,13 @@ class Intake:
     async def apply(self, frame: protocol.Frame) -> Applied:
         """Applies a frame of a log."""
         await self.check_room()
-        job = ApplyFrame(self.registry, self.epoch, self.take_batch(), frame, self.on_applied)
+        job = ApplyFrame(self.registry, self.epoch, self.take_frame_id(), frame, self.on_applied)
         return await self.store.committed(job)
 
     async def replay(self, page: protocol.ReplayPage) -> protocol.ReplayAck:
         """Applies a page of a replay."""
         await self.check_room()
-        job = ApplyReplay(self.registry, self.take_batch(), page, self.on_applied)
+        job = ApplyReplay(self.registry, self.take_frame_id(), page, self.on_applied)
         return await self.store.committed(job)
 
     async def follow(self, url: str, answer: protocol.Registered) -> None:

@@ -39,8 +39,8 @@ class ApplyReplay(Job[protocol.ReplayAck]):
     fresh = True
 
     registry: SubscriptionRegistry
-    #: an unused batch
-    batch: int
+    #: an unused frame id
+    frame_id: int
     page: protocol.ReplayPage
     on_applied: OnApplied
     _number: int | None = field(default=None, init=False)
@@ -91,7 +91,7 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         applied = Applied(
             protocol.FrameAck(0, 0),
             addresses=tuple(dict.fromkeys(self._addresses)),
-            batch=self.batch,
+            frame_id=self.frame_id,
             entries=self._entries,
             doubtful=self._doubts > 0,
             drops=self._drops,
@@ -119,7 +119,7 @@ class ApplyReplay(Job[protocol.ReplayAck]):
             rows = [row._replace(doubt=number + 1) for row in rows]
         events = list(self._events.items())
         self._drops = outbox.write(
-            db, self.batch, events, [(queue, row) for row in rows], registry.limits
+            db, self.frame_id, events, [(queue, row) for row in rows], registry.limits
         ).drops
         self._entries += sum(row.events for row in rows) - self._drops.total
 

@@ -168,10 +168,10 @@ class FilterCache:
             self._prepared.move_to_end(key)
         return found
 
-    def values(self, batch: int, place: int, body: bytes, schema: Schema) -> dict[str, Any]:
+    def values(self, frame_id: int, place: int, body: bytes, schema: Schema) -> dict[str, Any]:
         """Decodes an event for predicates."""
-        if self._latest != (batch, place):
-            self._latest, self._decoded = (batch, place), {}
+        if self._latest != (frame_id, place):
+            self._latest, self._decoded = (frame_id, place), {}
         known = self._decoded.get(id(schema))
         if known is None:
             known = self._decoded[id(schema)] = (schema, dict(schema.values(body)))
@@ -246,7 +246,7 @@ class Decision:
 
     def _evaluate(self, db: Connection) -> Iterator[None]:
         row, cache = self.row, self.cache
-        assert row.batch is not None
+        assert row.frame_id is not None
         named: dict[int, BoundVersion | None] = {}
         recipients = dict(row.matches())
         for number in {number for numbers in recipients.values() for number in numbers}:
@@ -254,7 +254,7 @@ class Decision:
             yield
         self.evaluated = [one for one in named.values() if one is not None]
         for place in row.places:
-            body = outbox.read_events(db, row.batch, [place])[place].body
+            body = outbox.read_events(db, row.frame_id, [place])[place].body
             versions = [(number, named[number]) for number in recipients[place]]
             filters = [one.bound for _, one in versions if one is not None]
             #: values by id of the schema
@@ -266,7 +266,7 @@ class Decision:
                 else:
                     values = searched.get(id(one.schema))
                     if values is None:
-                        values = cache.search(cache.values(row.batch, place, body, one.schema), filters)
+                        values = cache.search(cache.values(row.frame_id, place, body, one.schema), filters)
                         searched[id(one.schema)] = values
                     if _matches(one, values):
                         self.matches.append((place, number))
@@ -299,7 +299,7 @@ class StoreDecision(Job[int]):
             return 0
         self._written = True
         if composition is None:
-            return outbox.settle(db, [(row.id, row.batch)])
+            return outbox.settle(db, [(row.id, row.frame_id)])
         events = len({place for place, _ in self.decision.matches})
         outbox.shorten(db, row.id, composition, events, decided=True)
         return row.events - events

@@ -31,7 +31,7 @@ _OVERHEAD = 256
 @dataclass(frozen=True, slots=True)
 class _Frame:
     log: str
-    batch: int
+    frame_id: int
     #: time of the commit, microseconds
     committed: int
     matches: Matches
@@ -51,9 +51,9 @@ class EventTraces:
         self._frame_bytes = 0
         self._row_bytes = 0
 
-    def add_frame(self, log: str, batch: int, committed: int, matches: Matches) -> None:
+    def add_frame(self, log: str, frame_id: int, committed: int, matches: Matches) -> None:
         """Remembers a frame; in the writer's thread."""
-        self._frames.append(_Frame(log, batch, committed, matches))
+        self._frames.append(_Frame(log, frame_id, committed, matches))
         self._frame_bytes += matches.nbytes + _OVERHEAD
         while self._frame_bytes > FRAME_BYTES and len(self._frames) > 1:
             self._frame_bytes -= self._frames.popleft().matches.nbytes + _OVERHEAD
@@ -77,17 +77,19 @@ class EventTraces:
                 numbers = frame.matches.numbers[frame.matches.places == place].tolist()
                 return protocol.EventTrace(
                     committed=frame.committed,
-                    recipients=[self._recipient(view, frame.batch, place, number) for number in numbers],
+                    recipients=[self._recipient(view, frame.frame_id, place, number) for number in numbers],
                 )
         return protocol.EventTrace(committed=None, recipients=[])
 
-    def _recipient(self, view: RegistryView, batch: int, place: int, number: int) -> protocol.TracedRecipient:
+    def _recipient(
+        self, view: RegistryView, frame_id: int, place: int, number: int
+    ) -> protocol.TracedRecipient:
         version = view.version(number)
         attempts = [
             msgspec.convert(post.attempt, protocol.TracedAttempt, from_attributes=True)
             for post in tuple(self._posts)
             for row in post.rows
-            if row.batch == batch and number in dict(row.matches()).get(place, ())
+            if row.frame_id == frame_id and number in dict(row.matches()).get(place, ())
         ]
         return protocol.TracedRecipient(version.id if version is not None else "", attempts)
 

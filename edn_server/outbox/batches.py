@@ -44,7 +44,7 @@ class DeliveryBatch:
     @property
     def places(self) -> list[tuple[int, int | None]]:
         """(id, batch) of its rows, to settle them."""
-        return [(row.id, row.batch) for row in self.rows]
+        return [(row.id, row.frame_id) for row in self.rows]
 
 
 def form(
@@ -59,14 +59,14 @@ def form(
     have been sent alone before. Returns None if the first row cannot be composed.
     """
     first = rows[0]
-    if first.batch is None:
+    if first.frame_id is None:
         return DeliveryBatch((first,), first.body)
     taken: list[Row] = []
     parts: list[Part] = []
     events = size = 0
     for row in rows:
         alone = is_alone(row)
-        if taken and (row.batch is None or alone or events + row.events > batching.events):
+        if taken and (row.frame_id is None or alone or events + row.events > batching.events):
             break
         try:
             part = compose(row)
@@ -93,7 +93,7 @@ def load(
     is_alone: Callable[[Row], bool],
 ) -> tuple[DeliveryBatch, bool]:
     """Load the recorded batch of an address's oldest row, or form one that must be recorded (True)."""
-    members = None if rows[0].batch is None else outbox.find_parcel(db, rows[0].id)
+    members = None if rows[0].frame_id is None else outbox.find_batch(db, rows[0].id)
     if members is not None:
         return _enclose(members, [compose(db, row) for row in members]), False
     batch = form(rows, batching, lambda row: compose(db, row), is_alone)
@@ -115,4 +115,4 @@ class Record(Job[None]):
         self._batches = batches
 
     def work(self, db: Connection) -> None:
-        outbox.store_parcels(db, ([row.id for row in batch.rows] for batch in self._batches))
+        outbox.store_batches(db, ([row.id for row in batch.rows] for batch in self._batches))

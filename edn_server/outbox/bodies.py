@@ -92,8 +92,8 @@ class Composer:
 
     def part(self, row: Row) -> Part | None:
         """Compose the share of a row; None if its payloads are no longer in memory."""
-        assert row.batch is not None
-        events = self._recent.get(row.batch)
+        assert row.frame_id is not None
+        events = self._recent.get(row.frame_id)
         return None if events is None else self._part(row, events)
 
     def read_part(self, db: Connection, row: Row) -> Part:
@@ -102,7 +102,7 @@ class Composer:
 
     def read_entries(self, db: Connection, row: Row) -> list[bytes]:
         """Compose the entry of each event of a row: for streams."""
-        if row.batch is None:
+        if row.frame_id is None:
             body = msgspec.json.decode(row.body, type=dict[str, list[msgspec.Raw]])
             return [bytes(entry) for entry in body["notifications"]]
         return [entry for entry, _ in self._entries(row, self._events(db, row))]
@@ -116,8 +116,8 @@ class Composer:
         return Part(b",".join([entry for entry, _ in entries]), shared)
 
     def _events(self, db: Connection, row: Row) -> dict[int, Event | bytes]:
-        assert row.batch is not None
-        return self._recent.get(row.batch) or {**outbox.read_events(db, row.batch, row.places)}
+        assert row.frame_id is not None
+        return self._recent.get(row.frame_id) or {**outbox.read_events(db, row.frame_id, row.places)}
 
     def _entries(self, row: Row, events: dict[int, Event | bytes]) -> list[tuple[bytes, str]]:
         """Compose the entry of each event, with its trace context.

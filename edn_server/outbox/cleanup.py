@@ -19,7 +19,7 @@ class Settle(Job[int]):
     """Deletes delivered rows; returns the number of notifications."""
 
     def __init__(self, rows: Sequence[tuple[int, int | None]], batches: Sequence[int] = ()) -> None:
-        """`rows` are (id, batch); `batches` are the ids of recorded delivery batches."""
+        """`rows` are (id, frame_id); `batches` are the ids of recorded delivery batches."""
         self._rows = rows
         self._batches = batches
 
@@ -71,11 +71,11 @@ class ForgetTopics(Job[int]):
 class Trim(Job[int]):
     """Deletes the unused payloads of an old frame."""
 
-    def __init__(self, batch: int) -> None:
-        self._batch = batch
+    def __init__(self, frame_id: int) -> None:
+        self._frame_id = frame_id
 
     def work(self, db: Connection) -> int:
-        return outbox.trim_batch(db, self._batch)
+        return outbox.trim_frame(db, self._frame_id)
 
 
 class ForgetDrops(Job[None]):

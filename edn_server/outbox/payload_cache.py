@@ -20,15 +20,15 @@ class PayloadCache:
         self._batches: OrderedDict[int, tuple[dict[int, Event | bytes], int]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def put(self, batch: int, events: dict[int, Event]) -> None:
+    def put(self, frame_id: int, events: dict[int, Event]) -> None:
         size = sum(len(event.body) + 200 for event in events.values())
         with self._lock:
-            self._batches[batch] = (dict(events), size)
+            self._batches[frame_id] = (dict(events), size)
             self._bytes += size
             while self._bytes > self._most_bytes and self._batches:
                 _, (_, gone) = self._batches.popitem(last=False)
                 self._bytes -= gone
 
-    def get(self, batch: int) -> dict[int, Event | bytes] | None:
-        found = self._batches.get(batch)  # one operation: no lock
+    def get(self, frame_id: int) -> dict[int, Event | bytes] | None:
+        found = self._batches.get(frame_id)  # one operation: no lock
         return None if found is None else found[0]

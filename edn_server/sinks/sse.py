@@ -215,8 +215,8 @@ class Trim(Job[int]):
     def work(self, db: Connection) -> int:
         going: dict[str, list[tuple[int, int | None]]] = {}
         old = outbox.old_stream_rows(db, self.oldest, TRIM_ROWS)
-        for address, id, batch in old:
-            going.setdefault(address, []).append((id, batch))
+        for address, id, frame_id in old:
+            going.setdefault(address, []).append((id, frame_id))
         events = self._drop(db, going)
         left = TRIM_ROWS - len(old)
         for subscription, kept in usage.streams(db):
@@ -242,11 +242,11 @@ class Trim(Job[int]):
         if kept <= self.most:
             return []
         going: list[tuple[int, int | None]] = []
-        for id, batch, count in outbox.oldest_rows(db, address, most + 1)[:-1]:
+        for id, frame_id, count in outbox.oldest_rows(db, address, most + 1)[:-1]:
             if kept <= self.most:
                 break
             kept -= count
-            going.append((id, batch))
+            going.append((id, frame_id))
         return going
 
     def _drop(self, db: Connection, going: dict[str, list[tuple[int, int | None]]]) -> int:

@@ -7,7 +7,7 @@ topics, versions, intervals, rings, tallies
 logs        see `logs`
 replays, pauses
             see `replays`
-events, outbox, parcels, stream_marks
+events, outbox, batches, stream_marks
             see `outbox`. A row id is never reused, because the webhook-id is derived from it
 delivered_ids
             see `delivered_ids`
@@ -84,10 +84,10 @@ CREATE TABLE outbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT, address TEXT, subscription TEXT,
     state TEXT NOT NULL DEFAULT 'ready' CHECK (state IN ('ready', 'buffered', 'waiting')),
     phase TEXT NOT NULL DEFAULT 'live' CHECK (phase IN ('history', 'live')),
-    batch INTEGER, events INTEGER NOT NULL, composition BLOB, body BLOB,
+    frame_id INTEGER, events INTEGER NOT NULL, composition BLOB, body BLOB,
     created INTEGER NOT NULL DEFAULT 0, doubt INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0,
     CHECK ((address IS NOT NULL) = (state = 'ready')),
-    CHECK ((batch IS NULL) = (composition IS NULL) AND (batch IS NULL) = (body IS NOT NULL))
+    CHECK ((frame_id IS NULL) = (composition IS NULL) AND (frame_id IS NULL) = (body IS NOT NULL))
 );
 CREATE INDEX outbox_address ON outbox (address, id) WHERE address IS NOT NULL;
 CREATE INDEX outbox_subscription ON outbox (subscription, state, phase, id) WHERE subscription IS NOT NULL;
@@ -95,11 +95,11 @@ CREATE INDEX outbox_streams ON outbox (created) WHERE subscription IS NOT NULL A
 CREATE INDEX outbox_doubt ON outbox (address, id) WHERE doubt != 0;
 CREATE INDEX outbox_kept_doubt ON outbox (subscription, id) WHERE address IS NULL AND doubt != 0;
 CREATE INDEX outbox_asked ON outbox (doubt) WHERE doubt > 0;
-CREATE INDEX outbox_batch ON outbox (batch) WHERE batch IS NOT NULL;
+CREATE INDEX outbox_frame ON outbox (frame_id) WHERE frame_id IS NOT NULL;
 CREATE TABLE stream_marks (
     address TEXT PRIMARY KEY, dropped INTEGER NOT NULL DEFAULT 0, passed INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
-CREATE TABLE parcels (id INTEGER PRIMARY KEY, members BLOB NOT NULL);
+CREATE TABLE batches (id INTEGER PRIMARY KEY, members BLOB NOT NULL);
 CREATE TABLE rings (
     id TEXT PRIMARY KEY, current TEXT NOT NULL, previous TEXT, until INTEGER NOT NULL,
     version INTEGER NOT NULL

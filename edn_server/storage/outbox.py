@@ -30,8 +30,8 @@ from edn_server.storage.usage import Drops
 State = Literal["ready", "buffered", "waiting"]
 Phase = Literal["history", "live"]
 
-#: keys of a frame's events begin at batch << BATCH_BITS
-BATCH_BITS = 24
+#: keys of a frame's events begin at frame_id << FRAME_BITS
+FRAME_BITS = 24
 #: limit of a page, in bytes of compositions and bodies
 PAGE_BYTES = 4 << 20
 #: bytes that an event adds to a body besides its payload, about
@@ -81,7 +81,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     #: empty unless the row is ready
     address: str
     #: None if the row contains its body
-    batch: int | None
+    frame_id: int | None
     composition: bytes
     #: number of notifications
     events: int = 0
@@ -92,7 +92,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     doubt: int = 0
     #: of streams and of rows that are not ready
     subscription: str | None = None
-    #: of a row without a batch
+    #: of a row without a frame
     body: bytes = b""
 
     @property
@@ -102,7 +102,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def places(self) -> list[int]:
-        """The places of the events in the batch."""
+        """The places of the events in the frame."""
         return _places(self.composition)
 
     @property
@@ -164,13 +164,13 @@ def _places(composition: bytes) -> list[int]:
 
 def write(
     db: Connection,
-    batch: int,
+    frame_id: int,
     events: Sequence[tuple[int, Event]],
     rows: Sequence[tuple[Place, NewRow]],
     limits: UsageLimits,
 ) -> Written:
     """Insert payloads by place, and rows."""
-    first = batch << BATCH_BITS
+    first = frame_id << FRAME_BITS
     now = int(clock.steady() * 1e6)
     db.executemany(
         "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", ((first | place, *event) for place, event in events)
@@ -183,17 +183,26 @@ def write(
     # One writer and no gaps in a transaction: the ids of these rows follow each other.
     id = last_row(db) + 1
     db.executemany(
-        "INSERT INTO outbox (id, address, subscription, state, phase, batch, events, composition, created,"
+        "INSERT INTO outbox (id, address, subscription, state, phase, frame_id, events, composition, created,"
         " doubt, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            (number, *place, batch, row.events, row.composition, now, row.doubt, _weight(place, row, sizes))
+            (
+                number,
+                *place,
+                frame_id,
+                row.events,
+                row.composition,
+                now,
+                row.doubt,
+                _weight(place, row, sizes),
+            )
             for number, (place, row) in enumerate(rows, id)
         ),
     )
     touched = {(usage.kind_of(place.state), place.subscription) for place in counted}
     drops = usage.enforce(db, limits, touched, lambda kind, key, going: _drop(db, kind, key, going))
     ready = [
-        Row(number, place.address, batch, row.composition, row.events, now)
+        Row(number, place.address, frame_id, row.composition, row.events, now)
         for number, (place, row) in enumerate(rows, id)
         if place.address is not None and place.subscription is None and not row.doubt
     ]
@@ -228,25 +237,25 @@ def _drop(db: Connection, kind: str, subscription: str, going: Sequence[tuple[in
 
 
 def settle(db: Connection, rows: Iterable[tuple[int, int | None]], batches: Sequence[int] = ()) -> int:
-    """Delete rows, (id, batch), and with a batch's last row its payloads; returns how many notifications.
+    """Delete rows, (id, frame_id), and with a frame's last row its payloads; returns the notifications.
 
     `batches` are ids of delivery batches, whose records are deleted with them.
     """
     given = list(rows)
     if batches:
-        db.executemany("DELETE FROM parcels WHERE id = ?", [(id,) for id in batches])
+        db.executemany("DELETE FROM batches WHERE id = ?", [(id,) for id in batches])
     events = 0
     for (count,) in db.execute(
         "DELETE FROM outbox WHERE id IN (SELECT value FROM json_each(?)) RETURNING events",
         (msgspec.json.encode([id for id, _ in given]).decode(),),
     ).fetchall():
         events += count
-    for batch in dict.fromkeys(batch for _, batch in given):
+    for frame_id in dict.fromkeys(frame_id for _, frame_id in given):
         if (
-            batch is not None
-            and not db.execute("SELECT 1 FROM outbox WHERE batch = ? LIMIT 1", (batch,)).fetchone()
+            frame_id is not None
+            and not db.execute("SELECT 1 FROM outbox WHERE frame_id = ? LIMIT 1", (frame_id,)).fetchone()
         ):
-            db.execute("DELETE FROM events WHERE key >= ? AND key < ?", _keys(batch))
+            db.execute("DELETE FROM events WHERE key >= ? AND key < ?", _keys(frame_id))
     return events
 
 
@@ -258,20 +267,20 @@ def shorten(db: Connection, id: int, composition: bytes, events: int, *, decided
     )
 
 
-def trim_batch(db: Connection, batch: int) -> int:
+def trim_frame(db: Connection, frame_id: int) -> int:
     """Delete the unused payloads of a frame; returns their number."""
     needed: set[int] = set()
-    for (composition,) in db.execute("SELECT composition FROM outbox WHERE batch = ?", (batch,)):
+    for (composition,) in db.execute("SELECT composition FROM outbox WHERE frame_id = ?", (frame_id,)):
         needed.update(_places(composition))
-    bounds = _keys(batch)
+    bounds = _keys(frame_id)
     stored = db.execute("SELECT key FROM events WHERE key >= ? AND key < ?", bounds).fetchall()
     idle = [(found,) for (found,) in stored if found - bounds[0] not in needed]
     db.executemany("DELETE FROM events WHERE key = ?", idle)
     return len(idle)
 
 
-def _keys(batch: int) -> tuple[int, int]:
-    return batch << BATCH_BITS, (batch + 1) << BATCH_BITS
+def _keys(frame_id: int) -> tuple[int, int]:
+    return frame_id << FRAME_BITS, (frame_id + 1) << FRAME_BITS
 
 
 def take_id(db: Connection) -> int:
@@ -295,7 +304,7 @@ class Page(NamedTuple):
 # -- reading --------------------------------------------------------------------------------------------
 
 _ROW = (
-    "id, coalesce(address, ''), batch, coalesce(composition, x''), events, created, doubt, subscription,"
+    "id, coalesce(address, ''), frame_id, coalesce(composition, x''), events, created, doubt, subscription,"
     " coalesce(body, x'')"
 )
 
@@ -306,10 +315,10 @@ def last_row(db: Connection) -> int:
     return int(found[0]) if found else 0
 
 
-def newest_batch(db: Connection) -> int:
+def newest_frame_id(db: Connection) -> int:
     """Return the newest frame with payloads."""
     (newest,) = db.execute("SELECT coalesce(max(key), 0) FROM events").fetchone()
-    return int(newest) >> BATCH_BITS
+    return int(newest) >> FRAME_BITS
 
 
 def backlog(db: Connection) -> int:
@@ -395,9 +404,9 @@ def is_undecided(db: Connection, row: Row) -> bool:
     return found.fetchone() is not None
 
 
-def read_events(db: Connection, batch: int, places: Sequence[int]) -> dict[int, Event]:
+def read_events(db: Connection, frame_id: int, places: Sequence[int]) -> dict[int, Event]:
     """Return payloads of a frame by place."""
-    first = batch << BATCH_BITS
+    first = frame_id << FRAME_BITS
     found = db.execute(
         "SELECT key, topic, id, stamp, body, trace FROM events"
         " WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key",
@@ -450,7 +459,7 @@ def has_holdings(db: Connection, subscription: str, *, undecided: bool = False) 
 
 def purge(db: Connection, subscription: str) -> int:
     """Delete the `holdings` of a subscription; returns the number of notifications."""
-    return settle(db, [(row.id, row.batch) for row in holdings(db, subscription)])
+    return settle(db, [(row.id, row.frame_id) for row in holdings(db, subscription)])
 
 
 def resume(db: Connection, subscription: str, number: int) -> None:
@@ -494,8 +503,8 @@ def release(db: Connection, subscription: str, phases: Sequence[Phase]) -> list[
             address, stream, *_ = found[number]
             # Rows of streams count for limits (see `usage`), rows of sinks do not.
             db.execute(
-                "INSERT INTO outbox (address, subscription, batch, events, composition, created, doubt,"
-                " bytes) SELECT ?1, ?2, batch, events, composition, ?3, doubt, iif(?2 IS NULL, 0, bytes)"
+                "INSERT INTO outbox (address, subscription, frame_id, events, composition, created, doubt,"
+                " bytes) SELECT ?1, ?2, frame_id, events, composition, ?3, doubt, iif(?2 IS NULL, 0, bytes)"
                 " FROM outbox WHERE id = ?4",
                 (address, stream, now, id),
             )
@@ -545,7 +554,7 @@ def forget_marks(db: Connection, lives: Callable[[str], bool]) -> None:
 def pass_rows(db: Connection, address: str, before: int) -> int:
     """Delete the rows of a stream before one, because they were read; returns the number of notifications."""
     rows = db.execute(
-        "SELECT id, batch FROM outbox WHERE address = ? AND id < ? ORDER BY id", (address, before)
+        "SELECT id, frame_id FROM outbox WHERE address = ? AND id < ? ORDER BY id", (address, before)
     ).fetchall()
     if rows:
         mark(db, "passed", address, rows[-1][0])
@@ -553,49 +562,49 @@ def pass_rows(db: Connection, address: str, before: int) -> int:
 
 
 def old_stream_rows(db: Connection, oldest: int, most: int) -> list[tuple[str, int, int | None]]:
-    """Return (address, id, batch) of the oldest rows of streams before a time."""
+    """Return (address, id, frame_id) of the oldest rows of streams before a time."""
     return db.execute(
-        "SELECT address, id, batch FROM outbox WHERE subscription IS NOT NULL AND state = 'ready'"
+        "SELECT address, id, frame_id FROM outbox WHERE subscription IS NOT NULL AND state = 'ready'"
         " AND created < ? ORDER BY created, id LIMIT ?",
         (oldest, most),
     ).fetchall()
 
 
 def rows_before(db: Connection, address: str, time: int, most: int) -> list[tuple[int, int | None]]:
-    """Return (id, batch) of the oldest rows of an address before a time."""
+    """Return (id, frame_id) of the oldest rows of an address before a time."""
     return db.execute(
-        "SELECT id, batch FROM outbox WHERE address = ? AND created < ? ORDER BY id LIMIT ?",
+        "SELECT id, frame_id FROM outbox WHERE address = ? AND created < ? ORDER BY id LIMIT ?",
         (address, time, most),
     ).fetchall()
 
 
 def oldest_rows(db: Connection, address: str, most: int) -> list[tuple[int, int | None, int]]:
-    """Return (id, batch, events) of the oldest rows of an address."""
+    """Return (id, frame_id, events) of the oldest rows of an address."""
     return db.execute(
-        "SELECT id, batch, events FROM outbox WHERE address = ? ORDER BY id LIMIT ?", (address, most)
+        "SELECT id, frame_id, events FROM outbox WHERE address = ? ORDER BY id LIMIT ?", (address, most)
     ).fetchall()
 
 
 # -- recorded delivery batches ----------------------------------------------------------------------------
 
 
-def store_parcels(db: Connection, batches: Iterable[Sequence[int]]) -> None:
+def store_batches(db: Connection, batches: Iterable[Sequence[int]]) -> None:
     """Record the rows of delivery batches, under the id of the first row."""
     db.executemany(
-        "INSERT INTO parcels VALUES (?, ?)", [(rows[0], msgspec.msgpack.encode(rows)) for rows in batches]
+        "INSERT INTO batches VALUES (?, ?)", [(rows[0], msgspec.msgpack.encode(rows)) for rows in batches]
     )
 
 
-def find_parcel(db: Connection, first: int) -> list[Row] | None:
+def find_batch(db: Connection, first: int) -> list[Row] | None:
     """Return the rows of the recorded batch that begins with a row; None if there is none."""
-    found = db.execute("SELECT members FROM parcels WHERE id = ?", (first,)).fetchone()
+    found = db.execute("SELECT members FROM batches WHERE id = ?", (first,)).fetchone()
     return None if found is None else rows_by_id(db, msgspec.msgpack.decode(found[0], type=list[int]))
 
 
-def parcels_at(db: Connection, address: str) -> list[list[int]]:
+def batches_at(db: Connection, address: str) -> list[list[int]]:
     """Return the row ids of each recorded batch of an address."""
     found = db.execute(
-        "SELECT members FROM parcels WHERE id IN (SELECT id FROM outbox WHERE address = ?)", (address,)
+        "SELECT members FROM batches WHERE id IN (SELECT id FROM outbox WHERE address = ?)", (address,)
     )
     return [msgspec.msgpack.decode(data, type=list[int]) for (data,) in found.fetchall()]
 

@@ -123,8 +123,8 @@ def enforce(
 ) -> Drops:
     """Drops the oldest rows of tenants beyond a limit.
 
-    `touched`: (kind, subscription) pairs that grew; `drop` deletes rows, given as (id, batch), of such a pair
-    and returns how many notifications they held.
+    `touched`: (kind, subscription) pairs that grew; `drop` deletes rows, (id, frame_id), of such a pair and
+    returns the number of their notifications.
     """
     drops = Drops()
     for kind, tenant in {(kind, owner_of(subscription or "")) for kind, subscription in touched}:
@@ -149,14 +149,14 @@ def enforce(
 
 
 def _oldest(db: Connection, kind: str, subscription: str, excess: int) -> list[tuple[int, int | None]]:
-    """Returns (id, batch) of the oldest rows that make up the excess."""
+    """Returns (id, frame_id) of the oldest rows that make up the excess."""
     rows = db.execute(
-        "SELECT id, batch, bytes FROM outbox WHERE subscription = ? AND state = ? ORDER BY id LIMIT ?",
+        "SELECT id, frame_id, bytes FROM outbox WHERE subscription = ? AND state = ? ORDER BY id LIMIT ?",
         (subscription, "ready" if kind == UNREAD else "buffered", _STEP),
     ).fetchall()
     going: list[tuple[int, int | None]] = []
-    for id, batch, size in rows:
-        going.append((id, batch))
+    for id, frame_id, size in rows:
+        going.append((id, frame_id))
         excess -= size
         if excess <= 0:
             break

@@ -144,7 +144,7 @@ class Kit:
         return self.writer.submit(job).result(30)
 
     def _remember(self, applied: Applied, events: dict[int, outbox.Event]) -> None:
-        self.payloads = (applied.batch, events)
+        self.payloads = (applied.frame_id, events)
 
     def replay(
         self,
@@ -192,7 +192,7 @@ class Kit:
     def body(self, row: outbox.Row) -> dict[str, Any]:
         """What the row's POST says."""
         with contextlib.closing(self.folder.connect(read_only=True)) as db:
-            events = outbox.read_events(db, row.batch, row.places)
+            events = outbox.read_events(db, row.frame_id, row.places)
         names = self.registry.topics
         body: dict[str, Any] = json.loads(
             bodies.enclose(

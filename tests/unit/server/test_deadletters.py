@@ -291,7 +291,7 @@ def test_a_parcel_of_which_any_row_is_for_somebody_stays_whole(kit: Kit) -> None
                 applied = await asyncio.to_thread(kit.frame, offset - 1, offset, events=events)
                 notifier.announce(applied.rows, applied.addresses)
             await eventually(lambda: notifier.health(address_of("", dead, "")).failures > 0)
-            assert kit.count("parcels") == 1
+            assert kit.count("batches") == 1
             await asyncio.to_thread(kit.frame, 3, 4, control(4, "deactivate", ids=["ends"]))
             await notifier.drop_ended()
             assert len(kit.rows()) == 2

@@ -146,7 +146,7 @@ def test_every_address_receives_its_events_in_order_under_one_id(
             asyncio.run(run(2, calm=True))
             check(expected)
             assert kit.rows() == []
-            assert kit.count("parcels") == kit.count("events") == 0
+            assert kit.count("batches") == kit.count("events") == 0
         finally:
             kit.close()
 

@@ -25,7 +25,7 @@ def forget(kit: Kit) -> int:
 
 
 def settle(kit: Kit) -> None:
-    rows = [(row.id, row.batch) for row in kit.rows()]
+    rows = [(row.id, row.frame_id) for row in kit.rows()]
     kit.writer.submit(Settle(rows)).result(30)
 
 

@@ -79,7 +79,7 @@ def deliver_to(kit: Kit) -> list[tuple[str, str, str]]:
         for entry in kit.body(row)["notifications"]
         for match in entry["matches"]
     ]
-    kit.writer.submit(cleanup.Settle([(row.id, row.batch) for row in rows])).result(30)
+    kit.writer.submit(cleanup.Settle([(row.id, row.frame_id) for row in rows])).result(30)
     return heard
 
 

@@ -199,7 +199,7 @@ class World:
             for entry in server.kit.body(row)["notifications"]:
                 self.heard.append(entry["event"]["id"])
         server.backlog -= server.kit.writer.submit(
-            cleanup.Settle([(row.id, row.batch) for row in rows])
+            cleanup.Settle([(row.id, row.frame_id) for row in rows])
         ).result(30)
 
 

@@ -292,7 +292,7 @@ def test_a_row_id_is_never_used_again_even_when_the_outbox_was_empty_at_a_restar
     kit.store(item("s"))
     kit.frame(0, 2, activate(1, ("s", 1)), events=[(2, EVENT)])
     [first] = kit.rows()
-    kit.writer.submit(Settle([(first.id, first.batch)])).result(30)
+    kit.writer.submit(Settle([(first.id, first.frame_id)])).result(30)
     assert kit.count("events") == 0
     kit.reopen()
     kit.frame(2, 3, events=[(3, EVENT)])
@@ -362,7 +362,7 @@ def test_an_ended_version_leaves_matcher_and_summary_at_once_and_its_row_with_it
     kit.reopen()
     assert ("s", "e2") in kit.told()
     [row] = [row for row in kit.rows() if url_of(row.address) != SINK_B]
-    kit.writer.submit(Settle([(row.id, row.batch)])).result(30)
+    kit.writer.submit(Settle([(row.id, row.frame_id)])).result(30)
     assert kit.collect() == 1
     assert (kit.count("versions"), kit.count("intervals")) == (1, 1)
     # The other address still waits for the same event.
@@ -391,9 +391,9 @@ def test_payloads_that_no_waiting_row_names_are_trimmed(kit: Kit) -> None:
     events = [(o, {"price": o}) for o in range(2, 22)]
     kit.frame(0, 21, activate(1, ("all", 1), ("cheap", 1)), events=events)
     row = next(row for row in kit.rows() if url_of(row.address) != SINK_B)
-    kit.writer.submit(Settle([(row.id, row.batch)])).result(30)
+    kit.writer.submit(Settle([(row.id, row.frame_id)])).result(30)
     assert kit.count("events") == 20
-    assert kit.writer.submit(cleanup.Trim(row.batch)).result(30) == 12
+    assert kit.writer.submit(cleanup.Trim(row.frame_id)).result(30) == 12
     assert kit.told() == [("cheap", f"e{o}") for o in range(2, 10)]
 
 

@@ -67,7 +67,7 @@ def test_streams_and_buffers_are_kept_by_key(kit: Kit) -> None:
 def test_the_end_is_told_to_the_tenants_own_address(kit: Kit) -> None:
     fill(kit, SOAP)
     kit.frame(4, 5, control(5, "deactivate", ids=["evil,s"], end=CANCELLED))
-    [row] = [row for row in kit.rows() if row.batch is None]
+    [row] = [row for row in kit.rows() if row.frame_id is None]
     assert addresses.tenant_of(row.address) == "evil"
     assert json.loads(row.body)["end"]["subscription"] == "s"
     assert list(kit.registry.numbers) == ["acme,s"]

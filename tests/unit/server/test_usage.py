@@ -233,8 +233,8 @@ def test_trimming_streams_reads_what_goes_and_not_all_that_waits(kit: Kit) -> No
         few = work()
         db.execute("BEGIN")
         db.executemany(
-            "INSERT INTO outbox (address, subscription, batch, events, composition, created, bytes)"
-            " SELECT address, subscription, batch, events, composition, created, bytes FROM outbox"
+            "INSERT INTO outbox (address, subscription, frame_id, events, composition, created, bytes)"
+            " SELECT address, subscription, frame_id, events, composition, created, bytes FROM outbox"
             " WHERE address = ? LIMIT 1",
             [(address,)] * 5000,
         )

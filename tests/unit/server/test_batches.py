@@ -29,7 +29,7 @@ def test_rows_that_wait_are_posted_together_up_to_the_limit_of_events(kit: Kit) 
 
     run(scenario)
     assert kit.rows() == []
-    assert kit.count("parcels") == kit.count("events") == 0
+    assert kit.count("batches") == kit.count("events") == 0
 
 
 def test_a_parcel_ends_before_it_grows_beyond_its_bytes_but_holds_one_row(kit: Kit) -> None:
