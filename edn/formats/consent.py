@@ -1,7 +1,7 @@
 """URLs of sinks that must consent before anything is posted to them.
 
 A webhook that must consent is stored as `consent:https://…`: an address of its own, with its own key ring and
-queue. Sinks of CloudEvents contain it in their URL (`edn.formats.cloudevents.SinkAddress.consent`).
+queue. A CloudEvents sink has a flag for it in its URL (`edn.formats.cloudevents.SinkAddress.consent`).
 Subscribers never write this form.
 """
 

@@ -1,6 +1,6 @@
 """Payloads of the newest frames, so that a prompt delivery does not read them from the database.
 
-The composer replaces an event by its fragment: an event is encoded once, however many addresses receive it.
+`bodies.Composer` replaces an event here by its encoded JSON, so an event is encoded once for all addresses.
 """
 
 from __future__ import annotations

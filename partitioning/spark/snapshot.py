@@ -80,7 +80,7 @@ def validated(frame: DataFrame, columns: Mapping[str, T.DataType], what: str) ->
 
 
 def sampled_events(frame: DataFrame, count: int = MOST_EVENTS) -> list[list[float]]:
-    """Return the events with the smallest hashes, which do not depend on the partitions."""
+    """Return a sample: the events with the smallest hashes. Spark's partitions do not change the sample."""
     chosen = frame.orderBy(F.xxhash64("point"), "point").limit(count)
     points = [row["point"] for row in chosen.collect()]
     if not points:
