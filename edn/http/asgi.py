@@ -7,7 +7,9 @@ decodes bodies with `edn.formats.strict_json`, which refuses NaN, repeated keys 
 from __future__ import annotations
 
 import hmac
+import json
 import math
+import re
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
@@ -56,6 +58,12 @@ async def refuse(error: EdnError, scope: Scope, receive: Receive, send: Send) ->
         await problem_response(error)(scope, receive, send)
 
 
+#: fields whose values are not repeated in errors
+_SECRET = frozenset({"key", "password", "secret"})
+_SHOULD = re.compile(r"\w+ should (.*)", re.DOTALL)
+_VALUE_CHARACTERS = 80
+
+
 def bug_response(path: str, error: Exception) -> Response:
     """Logs an unexpected exception, and returns a response without its details."""
     log.error("unhandled_exception", path=path, exc_info=error)
@@ -73,14 +81,31 @@ def invalid(errors: list[Any], *, skip: frozenset[str] = frozenset(), prefix: st
     parts = location[1:] if where else location
     pointer = prefix + "".join("/" + strict_json.token(str(part)) for part in parts)
     name = ".".join(str(part) for part in parts)
-    detail = first["msg"]
+    rule = _rule(first, is_secret=bool(parts) and parts[-1] in _SECRET)
     if where and where != "body":
-        detail = f'{where} parameter "{name}": {detail}'
+        detail = f'{where} parameter "{name}" {rule}'
     elif name:
-        detail = f'"{name}": {detail}'
+        detail = f'"{name}" {rule}'
     else:
-        detail = f"the body: {detail}" if first["type"] != "missing" else "a JSON body is required"
+        detail = f"the body {rule}" if first["type"] != "missing" else "a JSON body is required"
     return InvalidInput(detail, pointer=pointer or None)
+
+
+def _rule(error: Mapping[str, Any], *, is_secret: bool) -> str:
+    """Words one of pydantic's errors as `must be <rule>, got <value>`."""
+    if error["type"] == "missing":
+        return "is required"
+    if error["type"] == "extra_forbidden":
+        return "is not permitted"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    match = _SHOULD.match(message)
+    if match is None:
+        return f"is invalid: {message}"
+    rule = match[1].replace(" after validation, not ", ", got ")
+    value = error.get("input")
+    if is_secret or ", got " in rule or isinstance(value, dict | list):
+        return f"must {rule}"
+    return f"must {rule}, got {json.dumps(value, default=str)[:_VALUE_CHARACTERS]}"
 
 
 def install(app: FastAPI, *, union_tags: frozenset[str] = frozenset()) -> None:
@@ -94,14 +119,19 @@ def install(app: FastAPI, *, union_tags: frozenset[str] = frozenset()) -> None:
         assert isinstance(error, RequestValidationError)
         return problem_response(invalid(list(error.errors()), skip=union_tags))
 
-    async def on_http(_: Request, error: Exception) -> Response:
+    async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         # FastAPI wraps exceptions of reading a body into a bare 400.
         if isinstance(error.__cause__, EdnError):
             return problem_response(error.__cause__)
         title = HTTPStatus(error.status_code).phrase
         problem = {"type": "about:blank", "title": title, "status": error.status_code}
-        return _respond({**problem, "detail": str(error.detail)}, error.headers or {})
+        detail = str(error.detail)
+        if error.status_code == 404 and detail == title:
+            detail = f"{request.url.path[:200]} does not exist; /docs lists all calls"
+        elif error.status_code == 405 and detail == title:
+            detail = f"{request.url.path[:200]} does not allow {request.method[:20]}"
+        return _respond({**problem, "detail": detail}, error.headers or {})
 
     async def on_bug(request: Request, error: Exception) -> Response:
         return bug_response(request.url.path, error)
