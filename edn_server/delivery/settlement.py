@@ -18,7 +18,7 @@ from edn_server.outbox.cleanup import Settle
 from edn_server.storage.outbox import Row
 from edn_server.storage.writer import Writer
 
-#: seconds for which delivered batches are collected
+#: least seconds between two settlements
 TICK_SECONDS = 0.02
 
 Batches = Sequence[DeliveryBatch]
@@ -39,6 +39,8 @@ class Settlements:
         self._collected: list[DeliveryBatch] = []
         self._writing: Batches = ()
         self._timer: asyncio.TimerHandle | None = None
+        #: loop time before which nothing is written, except by `flush`
+        self._due = 0.0
         self._waiters: list[asyncio.Future[None]] = []
         #: ids of rows that are delivered and not settled, and their number by address
         self._rows: set[int] = set()
@@ -55,7 +57,7 @@ class Settlements:
         address = batch.rows[0].address
         self._unsettled[address] = self._unsettled.get(address, 0) + len(batch.rows)
         if self._timer is None and not self._writing:
-            self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._write)
+            self._schedule()
 
     def unsettled(self, address: str) -> int:
         """Return the number of rows of an address that are delivered and not settled."""
@@ -85,6 +87,7 @@ class Settlements:
         if self._writing or not self._collected:
             return
         self._writing, self._collected = self._collected, []
+        self._due = asyncio.get_running_loop().time() + TICK_SECONDS
         job = self._writer.submit(
             Settle(
                 [(row.id, row.frame_id) for batch in self._writing for row in batch.rows],
@@ -113,7 +116,12 @@ class Settlements:
             if not waiter.done():
                 waiter.set_result(None)
         if self._collected and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._write)
+            self._schedule()
+
+    def _schedule(self) -> None:
+        """Write at once after a quiet time, otherwise one tick after the last write."""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(0.0, self._due - loop.time()), self._write)
 
     # -- recording --------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 from typing import Any, ClassVar
 
@@ -21,7 +22,6 @@ from serverkit import Kit, activate, item
 from edn_server.config import Settings
 from edn_server.delivery import notifier as notifier_module
 from edn_server.delivery import queue as queue_module
-from edn_server.delivery import settlement
 from edn_server.delivery.notifier import Notifier
 from edn_server.delivery.queue import AddressQueue, Memory
 from edn_server.policies import Batching
@@ -151,16 +151,14 @@ def test_every_address_receives_its_events_in_order_under_one_id(
             kit.close()
 
 
-def test_a_row_that_is_announced_after_its_delivery_is_not_sent_again(
-    kit: Kit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(settlement, "TICK_SECONDS", 3600.0)
+def test_a_row_that_is_announced_after_its_delivery_is_not_sent_again(kit: Kit) -> None:
     Receivers.chance, Receivers.calm, Receivers.posts = random.Random(1), True, {}
     kit.store(item("s", url=url(0)))
     kit.frame(0, 1, activate(1, ("s", 1)))
 
     async def main() -> None:
         async with notifying(kit, {"http": Receivers}) as notifier:
+            notifier._settlements._due = math.inf
             applied = await asyncio.to_thread(kit.frame, 1, 2, events=[(2, EVENT)])
             # Another reason to read the outbox comes first, and the worker ends.
             notifier.wake([row.address for row in applied.rows])
