@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 import typer
@@ -27,6 +28,8 @@ def explain(
     """
     if bool(event) == (filter is not None):
         fail("give either an event or --filter", USAGE)
+    if event and not any("=" in part or part.lstrip().startswith("{") for part in event):
+        fail("an event must be NAME=VALUE… or JSON; explain a filter with --filter", USAGE)
     with connected(url) as client:
         if filter is not None:
             found = client.explain_filter(topic, read_filter(filter))
@@ -40,12 +43,12 @@ def explain(
 def _event_lines(found: dict[str, Any]) -> list[str]:
     wasted = ", ".join(found["false_positives"])
     lines = [f"{found['matched']} matched" + (f"; false positives: {wasted}" if wasted else "")]
-    for server in found["servers"]:
+    for server in sorted(found["servers"], key=lambda one: str(one["server"])):
         if not server["routed"]:
             reason = f"{server['why']} of {server['rectangles']} contains it"
             lines.append(f"{server['server']}: not routed, {reason}")
             continue
-        by = f" {compact(server['rectangle'])}" if server["rectangle"] is not None else ""
+        by = f" {compact(_with_open_ends(server['rectangle']))}" if server["rectangle"] is not None else ""
         verdict = (
             f"does not answer: {server['failure']}"
             if server["failure"]
@@ -59,6 +62,23 @@ def _event_lines(found: dict[str, Any]) -> list[str]:
             state = " (paused)" if one["paused"] else ""
             lines.append(f"  {one['id']}{state}: {'by' if one['matches'] else 'no match, by'} {clauses}")
     return lines
+
+
+def _with_open_ends(rectangle: dict[str, Any]) -> dict[str, Any]:
+    """Writes a closed bound next to a rounder number as an open one: gt 30, not gte 30.000000000000004."""
+    shown = {}
+    for name, bounds in rectangle.items():
+        shown[name] = bounds
+        if isinstance(bounds, dict):
+            shown[name] = {}
+            for operator, value in bounds.items():
+                towards = {"gte": -math.inf, "lte": math.inf}.get(operator)
+                if towards is not None and isinstance(value, float):
+                    beyond = math.nextafter(value, towards)
+                    if len(repr(beyond)) < len(repr(value)):
+                        operator, value = operator[:2], beyond
+                shown[name][operator] = value
+    return shown
 
 
 def _filter_lines(found: dict[str, Any]) -> list[str]:

@@ -108,6 +108,8 @@ async def _listen(
                 await _unsubscribe(client, made.id)
 
 
+#: characters of a forwarded body that are shown
+_SHOWN = 500
 #: headers of a connection, not of the forwarded request
 _HOP_BY_HOP = {b"host", b"connection", b"content-length", b"transfer-encoding", b"keep-alive"}
 
@@ -129,7 +131,7 @@ async def _forwarder(url: str | None) -> AsyncIterator[Forward | None]:
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 say(f"{url} does not answer: {str(error) or type(error).__name__}")
                 return 502
-            say(f"{url} answered {answer.status_code}")
+            say(f"{body.decode('utf-8', 'replace')[:_SHOWN]}\n→ {url} answered {answer.status_code}")
             return answer.status_code
 
         yield forward
