@@ -107,16 +107,18 @@ class Settlements:
             else:
                 del self._unsettled[address]
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
-        if error is None:
-            self._on_settled(batches, future.result())
-        else:
-            self._on_failed(batches, error)
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        if self._collected and self._timer is None:
-            self._schedule()
+        try:
+            if error is None:
+                self._on_settled(batches, future.result())
+            else:
+                self._on_failed(batches, error)
+        finally:  # a worker that waits must go on, whatever a callback does
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            if self._collected and self._timer is None:
+                self._schedule()
 
     def _schedule(self) -> None:
         """Write at once after a quiet time, otherwise one tick after the last write."""

@@ -1,4 +1,4 @@
-"""What was observed counts more than what was probed, and corrects it."""
+"""Observed costs outweigh probed costs and correct them."""
 
 from __future__ import annotations
 

@@ -7,15 +7,13 @@ rows by SELECT … FOR UPDATE SKIP LOCKED, posts them grouped by address and del
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from typing import Any
 
 import asyncpg
 import orjson
-import uvloop
 from aiohttp import web
 
+from edn.tools.bench.delivery.peers.role import run_role, say
 from edn.tools.bench.delivery.peers.sender import Entry, Sender
 
 #: loops of a worker, each with a connection
@@ -71,7 +69,7 @@ async def _front(settings: dict[str, Any]) -> None:
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    _say({"url": f"http://127.0.0.1:{runner.addresses[0][1]}"})
+    say({"url": f"http://127.0.0.1:{runner.addresses[0][1]}"})
 
 
 async def _worker(settings: dict[str, Any]) -> None:
@@ -93,7 +91,7 @@ async def _worker(settings: dict[str, Any]) -> None:
         )
         for _ in range(LOOPS)
     ]
-    _say({"ready": True})
+    say({"ready": True})
     await asyncio.gather(*(_deliver(one, wakes, sender) for one in connections))
 
 
@@ -131,20 +129,5 @@ async def _post(rows: list[Any], sender: Sender) -> tuple[list[int], list[int]]:
     return done, failed
 
 
-def _say(what: dict[str, Any]) -> None:
-    print(json.dumps(what), flush=True)  # noqa: T201
-
-
-async def _main() -> None:
-    loop = asyncio.get_running_loop()
-    settings = json.loads(sys.stdin.buffer.readline())
-    task = asyncio.create_task({"front": _front, "worker": _worker}[sys.argv[1]](settings))
-    ending = loop.run_in_executor(None, sys.stdin.buffer.read)
-    await asyncio.wait([task, ending], return_when=asyncio.FIRST_COMPLETED)
-    if task.done():
-        task.result()
-        await ending
-
-
 if __name__ == "__main__":
-    uvloop.run(_main())
+    run_role({"front": _front, "worker": _worker})

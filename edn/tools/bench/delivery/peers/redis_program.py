@@ -7,17 +7,15 @@ becomes a job of its own, later.
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from typing import Any
 
 import numpy as np
 import orjson
-import uvloop
 from aiohttp import web
 from arq import Worker, create_pool, func
 from arq.connections import ArqRedis, RedisSettings
 
+from edn.tools.bench.delivery.peers.role import run_role, say
 from edn.tools.bench.delivery.peers.sender import Entry, Sender
 
 JOBS = 16
@@ -49,7 +47,7 @@ async def _front(settings: dict[str, Any]) -> None:
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    _say({"url": f"http://127.0.0.1:{runner.addresses[0][1]}"})
+    say({"url": f"http://127.0.0.1:{runner.addresses[0][1]}"})
 
 
 class _Jobs:
@@ -100,24 +98,9 @@ async def _worker(settings: dict[str, Any]) -> None:
         job_serializer=orjson.dumps,
         job_deserializer=orjson.loads,
     )
-    _say({"ready": True})
+    say({"ready": True})
     await worker.async_run()
 
 
-def _say(what: dict[str, Any]) -> None:
-    print(json.dumps(what), flush=True)  # noqa: T201
-
-
-async def _main() -> None:
-    loop = asyncio.get_running_loop()
-    settings = json.loads(sys.stdin.buffer.readline())
-    task = asyncio.create_task({"front": _front, "worker": _worker}[sys.argv[1]](settings))
-    ending = loop.run_in_executor(None, sys.stdin.buffer.read)
-    await asyncio.wait([task, ending], return_when=asyncio.FIRST_COMPLETED)
-    if task.done():
-        task.result()
-        await ending
-
-
 if __name__ == "__main__":
-    uvloop.run(_main())
+    run_role({"front": _front, "worker": _worker})
