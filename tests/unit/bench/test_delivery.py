@@ -153,7 +153,11 @@ def test_costs_are_per_post_and_per_entry() -> None:
 
 
 def test_the_better_durable_peer_is_compared_with() -> None:
-    floor = [FloorCost(20, "bare", 10.0, 1.0), FloorCost(20, "both", 1000.0, 1.0)]
+    floor = [
+        FloorCost(20, "bare", "flat out", 10.0, 1.0),
+        FloorCost(20, "both", "flat out", 1000.0, 1.0),
+        FloorCost(20, "both", "calm 10/s", 2000.0, 1.0),
+    ]
     costs = [
         cost("edn", cpu=1.0),
         cost("pg", cpu=0.5, seconds=2.0),
@@ -164,8 +168,8 @@ def test_the_better_durable_peer_is_compared_with() -> None:
     ]
     outcome = Outcome("webhook", 1, costs, floor)
     calm, flat = outcome.verdicts()
-    assert "10.0 × the floor's CPU per POST" in calm
-    assert "5.0 × the floor's CPU per entry" in flat
+    assert "5.0 × the floor's CPU per POST at this load, 10.0 × the floor's flat out" in calm
+    assert "5.0 × the floor's CPU per entry at this load" in flat
     assert "2.00 × pg's CPU per entry" in calm
     assert "2.00 × redis's p50" in calm
     assert "pg" not in flat  # it did not deliver everything

@@ -27,13 +27,12 @@ from edn.tools.bench.delivery.load import Load, Phase, Receivers
 from edn.tools.bench.delivery.network import SINKS, Network
 from edn.tools.bench.delivery.peers.system import System
 from edn.tools.bench.delivery.program import program
-from edn.tools.bench.delivery.results import Cost, FloorCost, Outcome, Timeline
+from edn.tools.bench.delivery.results import FLAT_OUT, Cost, FloorCost, Outcome, Timeline
 from edn.tools.bench.delivery.systems import check_names, new_system
 from edn.tools.bench.delivery.usage import Meter, raise_descriptor_limit
 from edn.tools.bench.delivery.workload import Workload, draw_points
 from edn.tools.bench.report import Progress
 
-FLAT_OUT = "flat out"
 MATCHES = 95.0
 BATCH = 100
 #: events that warm a system up before its first round
@@ -110,6 +109,10 @@ class _Run:
     load: Load
 
 
+def _load(rate: float) -> str:
+    return f"calm {rate:g}/s" if rate else FLAT_OUT
+
+
 def draw_workload(rng: np.random.Generator, subscriptions: int, addresses: int, sink: str) -> Workload:
     # A stream is an address of its own, so it has one subscription; and so has a single address.
     if sink == "sse" or addresses == 1:
@@ -139,7 +142,8 @@ class _Bench:
         self._workload = draw_workload(self._rng, sizes.subscriptions, addresses, sizes.sink)
         #: by mode and load, one per round
         self._phases: dict[tuple[str, str], list[Phase]] = {}
-        self._floor: dict[str, list[tuple[float, float]]] = {variant: [] for variant in VARIANTS}
+        #: CPU per POST and POSTs per second, by variant and rate
+        self._floor: dict[tuple[str, float], list[tuple[float, float]]] = {}
         self._idle: dict[str, dict[str, float]] = {}
         #: steps of single events to one subscriber, by load
         self._timelines: dict[str, list[dict[str, float]]] = {}
@@ -200,7 +204,7 @@ class _Bench:
     async def _round(self, number: int, runs: Sequence[_Run], floor: Floor | None) -> None:
         sizes = self._sizes
         steps: list[tuple[str, Callable[[Load], Awaitable[Phase]]]] = [
-            (f"calm {rate:g}/s", partial(Load.calm, rng=self._rng, rate=rate, seconds=sizes.seconds))
+            (_load(rate), partial(Load.calm, rng=self._rng, rate=rate, seconds=sizes.seconds))
             for rate in sizes.rates
         ]
         steps.append((FLAT_OUT, partial(Load.flat_out, rng=self._rng, events=sizes.flat_events, batch=BATCH)))
@@ -213,23 +217,24 @@ class _Bench:
                 if self._addresses == 1 and what != FLAT_OUT and isinstance(one.system, Network):
                     self._timelines.setdefault(what, []).extend(await one.system.timeline(phase.trail))
                 one.system.pause()
-        for variant in VARIANTS if floor is not None else ():
-            assert floor is not None
-            self._say(f"round {number} of {sizes.rounds}: floor, {variant}")
-            await self._receivers.take()
-            ran = await asyncio.to_thread(floor.run, variant)
-            if (await self._receivers.counters()).posts != ran.posts:
-                raise RuntimeError("POSTs of the floor are missing or surplus")
-            self._floor[variant].append((ran.cpu_seconds / ran.posts * 1e6, ran.posts / ran.seconds))
+        if floor is not None:
+            runs_of_floor = [(name, 0.0) for name in VARIANTS] + [("both", rate) for rate in sizes.rates]
+            for variant, rate in runs_of_floor:
+                self._say(f"round {number} of {sizes.rounds}: floor, {variant}, {_load(rate)}")
+                await self._receivers.take()
+                ran = await asyncio.to_thread(floor.run, variant, rate)
+                if (await self._receivers.counters()).posts != ran.posts:
+                    raise RuntimeError("POSTs of the floor are missing or surplus")
+                measured = (ran.cpu_seconds / ran.posts * 1e6, ran.posts / ran.seconds)
+                self._floor.setdefault((variant, rate), []).append(measured)
 
     def _conclude(self) -> None:
         for (mode, load), phases in self._phases.items():
             self._outcome.costs.append(Cost.of(mode, load, self._addresses, phases, self._idle[mode]))
         self._outcome.timelines += [Timeline.of(load, steps) for load, steps in self._timelines.items()]
-        for variant, runs in self._floor.items():
-            if runs:
-                cpu, rate = (median(column) for column in zip(*runs, strict=True))
-                self._outcome.floor.append(FloorCost(self._addresses, variant, cpu, rate))
+        for (variant, rate), runs in self._floor.items():
+            cpu, posts = (median(column) for column in zip(*runs, strict=True))
+            self._outcome.floor.append(FloorCost(self._addresses, variant, _load(rate), cpu, posts))
 
     def _say(self, what: str) -> None:
         self._progress.say(f"{self._addresses:,} addresses: {what}")

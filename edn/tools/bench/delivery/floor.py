@@ -2,10 +2,11 @@
 
 A bare uvloop client with one keep-alive connection per address and a fixed number of POSTs in flight, without
 storage, matching, retries or order. Four variants: *bare* sends bodies that were composed before, *json*
-composes them, *hmac* signs them, *both* does both.
+composes them, *hmac* signs them, *both* does both. Flat out, or with the POSTs of one event at a time at a
+rate: then a POST costs more, because the loop sleeps and wakes between events.
 
-As a program it reads its posts as one line of JSON and then the name of a variant per line, and answers each
-with one line of JSON.
+As a program it reads its posts as one line of JSON and then a variant and a rate (0: flat out) per line, and
+answers each with one line of JSON.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import secrets
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -64,10 +66,11 @@ class Floor:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
-    def run(self, variant: str) -> Ran:
+    def run(self, variant: str, rate: float = 0.0) -> Ran:
+        """Make all POSTs, or those of `rate` events per second."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(variant.encode() + b"\n")
+        self._process.stdin.write(f"{variant} {rate}\n".encode())
         self._process.stdin.flush()
         return msgspec.json.decode(self._process.stdout.readline(), type=Ran)
 
@@ -92,7 +95,8 @@ def running_floor(workload: Workload, receivers: Receivers, points: Floats) -> I
 class _Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self.transport: asyncio.Transport
-        self.on_answer: Callable[[], None]
+        self.lane: deque[int]
+        self.on_answer: Callable[[deque[int]], None]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's does not say that it is one
@@ -100,7 +104,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if not data.startswith(b"HTTP/1.1 2"):
             raise RuntimeError(f"the receiver answered {data[:100]!r}")
-        self.on_answer()
+        self.on_answer(self.lane)
 
 
 class _Client:
@@ -114,10 +118,10 @@ class _Client:
             f"POST {part.path} HTTP/1.1\r\nhost: {part.netloc}\r\ncontent-type: application/json\r\n".encode()
             for part in parts
         ]
-        #: posts of each lane: an address is in one lane, so that it has one POST in flight
-        self._lanes: list[list[int]] = [[] for _ in range(IN_FLIGHT)]
+        #: numbers of the POSTs of each event
+        self._events: list[list[int]] = [[] for _ in plan.events]
         for number, post in enumerate(plan.posts):
-            self._lanes[post.address % IN_FLIGHT].append(number)
+            self._events[post.event].append(number)
 
     async def connect(self) -> None:
         loop = asyncio.get_running_loop()
@@ -126,45 +130,55 @@ class _Client:
             host, port = part.hostname or "", part.port or 80
             _, self._connections[address] = await loop.create_connection(_Connection, host, port)
 
-    async def run(self, variant: str) -> Ran:
+    async def run(self, variant: str, rate: float) -> Ran:
         composing, signing = variant in ("json", "both"), variant in ("hmac", "both")
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
-        busy = sum(map(bool, self._lanes))
         posts, bodies, heads, keys = self._plan.posts, self._bodies, self._heads, self._keys
-        connections = self._connections
+        connections, left = self._connections, len(self._plan.posts)
 
-        def begin(lane: list[int]) -> None:
-            left = iter(lane)
+        def send_next(lane: deque[int]) -> None:
+            """Send the first POST of a lane; it stays there until it is answered."""
+            number = lane[0]
+            post = posts[number]
+            body = self._compose(post) if composing else bodies[number]
+            id, now = b"msg_%d" % number, b"%d" % time.time()
+            signature = b""
+            if signing:
+                signed = hmac.digest(keys[post.address], b"%b.%b.%b" % (id, now, body), hashlib.sha256)
+                signature = b"webhook-signature: v1,%b\r\n" % base64.b64encode(signed)
+            connections[post.address].lane = lane
+            connections[post.address].transport.write(
+                b"%bwebhook-id: %b\r\nwebhook-timestamp: %b\r\n%bcontent-length: %d\r\n\r\n%b"
+                % (heads[post.address], id, now, signature, len(body), body)
+            )
 
-            def send_next() -> None:
-                nonlocal busy
-                number = next(left, None)
-                if number is None:
-                    busy -= 1
-                    if not busy:
-                        ended.set_result(None)
-                    return
-                post = posts[number]
-                body = self._compose(post) if composing else bodies[number]
-                id, now = b"msg_%d" % number, b"%d" % time.time()
-                signature = b""
-                if signing:
-                    signed = hmac.digest(keys[post.address], b"%b.%b.%b" % (id, now, body), hashlib.sha256)
-                    signature = b"webhook-signature: v1,%b\r\n" % base64.b64encode(signed)
-                connection = connections[post.address]
-                connection.on_answer = send_next
-                connection.transport.write(
-                    b"%bwebhook-id: %b\r\nwebhook-timestamp: %b\r\n%bcontent-length: %d\r\n\r\n%b"
-                    % (heads[post.address], id, now, signature, len(body), body)
-                )
-
-            send_next()
-
-        began, cpu = time.monotonic(), time.process_time()
-        for lane in self._lanes:
+        def on_answer(lane: deque[int]) -> None:
+            nonlocal left
+            lane.popleft()
+            left -= 1
             if lane:
-                begin(lane)
+                send_next(lane)
+            elif not left:
+                ended.set_result(None)
+
+        # An address is in one lane, so that it has one POST in flight.
+        lanes: list[deque[int]] = [deque() for _ in range(IN_FLIGHT)]
+        for connection in connections.values():
+            connection.on_answer = on_answer
+        began, cpu = time.monotonic(), time.process_time()
+        for event, numbers in enumerate(self._events):
+            if rate:
+                await asyncio.sleep(began + event / rate - time.monotonic())
+            idle = [lane for lane in lanes if not lane]
+            for number in numbers:
+                lanes[posts[number].address % IN_FLIGHT].append(number)
+            for lane in idle if rate else ():
+                if lane:
+                    send_next(lane)
+        for lane in () if rate else lanes:
+            if lane:
+                send_next(lane)
         await ended
         return Ran(len(posts), time.monotonic() - began, time.process_time() - cpu)
 
@@ -185,8 +199,9 @@ async def _main() -> None:
     gc.collect()
     gc.freeze()
     say({"ready": True})
-    while variant := (await loop.run_in_executor(None, read)).decode().strip():
-        say(msgspec.to_builtins(await client.run(variant)))
+    while line := (await loop.run_in_executor(None, read)).decode():
+        variant, rate = line.split()
+        say(msgspec.to_builtins(await client.run(variant, float(rate))))
 
 
 def say(what: Any) -> None:

@@ -35,6 +35,7 @@ _ROLES = (
 _FLOOR = (
     ("addresses", "{r.addresses:,}"),
     ("floor", "{r.variant}"),
+    ("load", "{r.load}"),
     ("CPU µs/POST", "{r.cpu_us_per_post:.1f}"),
     ("POSTs/s", "{r.posts_per_second:,.0f}"),
 )

@@ -13,6 +13,7 @@ from edn.tools.bench.delivery.load import Phase
 
 #: peers that sync each write to disk, as the product does
 DURABLE_PEERS = frozenset({"pg", "redis"})
+FLAT_OUT = "flat out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class Cost:
 class FloorCost:
     addresses: int
     variant: str
+    load: str
     cpu_us_per_post: float
     posts_per_second: float
 
@@ -166,14 +168,18 @@ class Outcome:
         for cost in self.costs:
             if cost.system != "edn":
                 continue
-            floor = [
-                one.cpu_us_per_post
-                for one in self.floor
-                if (one.addresses, one.variant) == (cost.addresses, "both")
-            ]
             # A POST of the floor has one entry; flat out, one of the product has many.
             unit, cpu = ("POST", cost.cpu_us_per_post) if cost.is_calm else ("entry", cost.cpu_us_per_entry)
-            parts = [f"{cpu / one:.1f} × the floor's CPU per {unit}" for one in floor]
+            floors = {
+                one.load: cpu / one.cpu_us_per_post
+                for one in self.floor
+                if (one.addresses, one.variant) == (cost.addresses, "both")
+            }
+            parts = []
+            if cost.load in floors:
+                parts.append(f"{floors.pop(cost.load):.1f} × the floor's CPU per {unit} at this load")
+            if cost.is_calm and FLAT_OUT in floors:
+                parts.append(f"{floors[FLAT_OUT]:.1f} × the floor's flat out")
             parts += self._beside_peers(cost)
             if parts:
                 found.append(f"{cost.addresses:,} addresses, {cost.load}: {', '.join(parts)}")
