@@ -36,6 +36,8 @@ FRAME_BITS = 24
 PAGE_BYTES = 4 << 20
 #: bytes that an event adds to a body besides its payload, about
 EVENT_BYTES = 128
+#: rows of one statement
+MOST_INSERTED = 256
 #: `doubt` of a row whose own versions are undecided
 OWN = -1
 
@@ -172,9 +174,7 @@ def write(
     """Insert payloads by place, and rows."""
     first = frame_id << FRAME_BITS
     now = int(clock.steady() * 1e6)
-    db.executemany(
-        "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", ((first | place, *event) for place, event in events)
-    )
+    _insert(db, "INSERT INTO events", [(first | place, *event) for place, event in events])
     if not rows:
         return Written()
     # Rows of sinks are not counted (see `usage`), so their bytes need not be known.
@@ -182,10 +182,11 @@ def write(
     sizes = {place: len(event.body) + EVENT_BYTES for place, event in events} if counted else {}
     # One writer and no gaps in a transaction: the ids of these rows follow each other.
     id = last_row(db) + 1
-    db.executemany(
+    _insert(
+        db,
         "INSERT INTO outbox (id, address, subscription, state, phase, frame_id, events, composition, created,"
-        " doubt, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
+        " doubt, bytes)",
+        [
             (
                 number,
                 *place,
@@ -197,7 +198,7 @@ def write(
                 _weight(place, row, sizes),
             )
             for number, (place, row) in enumerate(rows, id)
-        ),
+        ],
     )
     touched = {(usage.kind_of(place.state), place.subscription) for place in counted}
     drops = usage.enforce(db, limits, touched, lambda kind, key, going: _drop(db, kind, key, going))
@@ -207,6 +208,22 @@ def write(
         if place.address is not None and place.subscription is None and not row.doubt
     ]
     return Written(drops, ready)
+
+
+def _insert(db: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert rows with few steps of the database.
+
+    `executemany` takes a step per row, and each step lets go of the interpreter lock: beside a busy event
+    loop it waits for the lock more than it inserts.
+    """
+    at = 0
+    while at < len(rows):
+        # Powers of two, so that few statements are prepared.
+        count = min(MOST_INSERTED, 1 << (len(rows) - at).bit_length() - 1)
+        marks = f"({', '.join('?' * len(rows[at]))})"
+        values = [value for row in rows[at : at + count] for value in row]
+        db.execute(f"{statement} VALUES {', '.join([marks] * count)}", values)
+        at += count
 
 
 def write_body(
@@ -244,19 +261,19 @@ def settle(db: Connection, rows: Iterable[tuple[int, int | None]], batches: Sequ
     given = list(rows)
     if batches:
         db.executemany("DELETE FROM batches WHERE id = ?", [(id,) for id in batches])
-    events = 0
-    for (count,) in db.execute(
-        "DELETE FROM outbox WHERE id IN (SELECT value FROM json_each(?)) RETURNING events",
-        (msgspec.json.encode([id for id, _ in given]).decode(),),
-    ).fetchall():
-        events += count
+    ids = (msgspec.json.encode([id for id, _ in given]).decode(),)
+    # Two statements: with RETURNING, every row is a step that lets go of the interpreter lock (`_insert`).
+    (events,) = db.execute(
+        "SELECT coalesce(sum(events), 0) FROM outbox WHERE id IN (SELECT value FROM json_each(?))", ids
+    ).fetchone()
+    db.execute("DELETE FROM outbox WHERE id IN (SELECT value FROM json_each(?))", ids)
     for frame_id in dict.fromkeys(frame_id for _, frame_id in given):
         if (
             frame_id is not None
             and not db.execute("SELECT 1 FROM outbox WHERE frame_id = ? LIMIT 1", (frame_id,)).fetchone()
         ):
             db.execute("DELETE FROM events WHERE key >= ? AND key < ?", _keys(frame_id))
-    return events
+    return int(events)
 
 
 def shorten(db: Connection, id: int, composition: bytes, events: int, *, decided: bool = False) -> None:
