@@ -83,7 +83,7 @@ def _signature(secret: bytes, signed: bytes) -> str:
     return "v1," + binascii.b2a_base64(hmac.digest(secret, signed, "sha256"), newline=False).decode()
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 16)
 def _bytes(secret: str) -> bytes | None:
     if not secret.startswith(PREFIX):
         return None

@@ -4,9 +4,10 @@
                                       ^                                      │ failure
                                       └──────── read the outbox <── rest <───┘
 
-An address with rows has a worker, a task that ends with the last row. The writer's thread passes committed
-rows on in memory (`queue`), so a healthy address costs no read of the database. Delivered batches are settled
-many at a time (`settlement`); a crash before that repeats the POST under the same webhook-id. Addresses are
+The writer's thread passes committed rows on in memory (`queue`), so a healthy address costs no read of the
+database. A single row of a healthy address with an idle connection is sent at once, by callbacks; a worker
+does everything else, a task that ends with the last row of its address. Delivered batches are settled many at
+a time (`settlement`); a crash before that repeats the POST under the same webhook-id. Addresses are
 independent: a slow or dead one delays no other (`sinks.concurrency`).
 
 After a failure the worker frees its rows, rests and reads the outbox again: a dead address costs a sleeping
@@ -20,9 +21,10 @@ import hashlib
 import random
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from typing import Concatenate
 
@@ -114,6 +116,9 @@ class Notifier:
         #: addresses with rows that may be delivered
         self._queues: dict[str, AddressQueue] = {}
         self._memory = Memory()
+        #: queues to be started in the next turn of the loop, together with the rows that arrive until then
+        self._opened: list[AddressQueue] = []
+        self._is_stopping = False
         #: addresses without a queue whose next row is undecided
         self._blocked: set[str] = set()
         self._settlements = Settlements(writer, self._on_settled, self._on_unsettled)
@@ -150,6 +155,7 @@ class Notifier:
 
     async def stop(self) -> None:
         """Cancel attempts in flight; they are repeated after the next start."""
+        self._is_stopping = True
         tasks = [queue.task for queue in self._queues.values() if queue.task is not None]
         for task in tasks:
             task.cancel()
@@ -187,14 +193,35 @@ class Notifier:
 
     def _open(self, address: str, *, is_complete: bool) -> AddressQueue:
         queue = self._queues[address] = AddressQueue(address, self._memory, is_complete=is_complete)
-        queue.task = asyncio.create_task(self._work(queue), name="address worker")
+        if not self._opened:
+            asyncio.get_running_loop().call_soon(self._start_opened)
+        self._opened.append(queue)
         return queue
+
+    def _start_opened(self) -> None:
+        opened, self._opened = self._opened, []
+        for queue in opened:
+            self._start(queue)
+
+    def _start(self, queue: AddressQueue) -> None:
+        if not self._is_stopping and not self._send_at_once(queue):
+            self._start_worker(queue)
+
+    def _start_worker(self, queue: AddressQueue, first: Callable[[], Awaitable[None]] | None = None) -> None:
+        queue.task = asyncio.create_task(self._work(queue, first), name="address worker")
+
+    def _close(self, queue: AddressQueue) -> None:
+        queue.clear()
+        del self._queues[queue.address]
+        self._suspects.pop(queue.address, None)
 
     async def idle(self) -> None:
         """Wait until nothing is left to do. For tests."""
         while self._queues or not self._settlements.is_idle:
             if tasks := [queue.task for queue in self._queues.values() if queue.task is not None]:
                 await asyncio.wait(tasks)
+            elif self._queues:
+                await asyncio.sleep(0.001)
             await self._settlements.flush()
 
     # -- for other parts --------------------------------------------------------------------------------
@@ -282,12 +309,71 @@ class Notifier:
 
     # -- one address ------------------------------------------------------------------------------------
 
-    async def _work(self, queue: AddressQueue) -> None:
+    def _send_at_once(self, queue: AddressQueue) -> bool:
+        """Send the only row of a healthy address without a task; False if a worker must do it."""
+        address = queue.address
+        if (
+            len(queue.rows) != 1
+            or self._settings.batching.delay
+            or address in self._health
+            or address in self._errors
+            or self._settlements.unsettled(address) >= MOST_UNSETTLED
+        ):
+            return False
+        standing, tenant = self._standing(address), tenant_of(address)
+        if not self._slots.try_take(tenant, standing):
+            return False
+        batch = None
+        try:
+            batch = self._form(queue)
+            if batch is not None:
+                self._attempted.add(batch.id)
+                on_sent = partial(self._on_sent, queue, batch, tenant, standing)
+                name = self.webhook_id(batch.id)
+                if self._sender.begin(address, name, batch.body, batch.events, batch.trace, on_sent):
+                    return True
+        except Exception:  # the worker meets it, too, and counts it
+            logger.debug("not_sent_at_once", exc_info=True)
+        self._slots.give(tenant, standing)
+        if batch is not None:
+            self._attempted.discard(batch.id)
+        return False
+
+    def _on_sent(
+        self, queue: AddressQueue, batch: DeliveryBatch, tenant: str, standing: Standing, sent: Sent | None
+    ) -> None:
+        """Continue after the answer to a batch that was sent at once."""
+        self._slots.give(tenant, standing)
+        if self._is_stopping:
+            return
+        try:
+            if sent is None:  # the connection had been closed: the worker repeats the POST
+                self._start_worker(queue)
+            elif sent.is_accepted:
+                self._delivered(queue, batch, sent)
+                if queue.rows or not queue.is_complete:
+                    self._start(queue)
+                else:
+                    self._close(queue)
+            else:
+                self._start_worker(
+                    queue, partial(self._failed, address=queue.address, batch=batch, sent=sent)
+                )
+        except Exception as error:
+            self._start_worker(queue, partial(_raise, error))
+
+    async def _work(self, queue: AddressQueue, first: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Deliver the rows of an address; `first` is done before."""
         address = queue.address
         try:
-            while queue.rows or not queue.is_complete:
+            while first is not None or queue.rows or not queue.is_complete:
                 try:
-                    await self._step(queue)
+                    if first is None:
+                        await self._step(queue)
+                    else:
+                        step, first = first, None
+                        queue.clear()
+                        await step()
                 except Exception as error:
                     logger.error(
                         "delivery_failed", sink=sink_policy.redacted(url_of(address)), exc_info=error
@@ -295,9 +381,7 @@ class Notifier:
                     queue.clear()
                     await self._recover(queue, error)
         finally:
-            queue.clear()
-            del self._queues[address]
-            self._suspects.pop(address, None)
+            self._close(queue)
 
     async def _step(self, queue: AddressQueue) -> None:
         """Rest, read rows, or make one attempt."""
@@ -373,7 +457,7 @@ class Notifier:
             queue.clear()
             await queue.rest(answer.pause)
             return
-        if answer.status is not None and 200 <= answer.status < 300:
+        if sent.is_accepted:
             self._delivered(queue, batch, sent)
         else:
             queue.clear()
@@ -638,6 +722,10 @@ class Notifier:
             living = (self._view.newest(part) for one in parts for part in one)
             found.append(np.array([number for number in living if number is not None], dtype=np.int32))
         return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+async def _raise(error: Exception) -> None:
+    raise error
 
 
 def _log_change(address: str, before: Health, became: Health) -> None:

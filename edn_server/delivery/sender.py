@@ -6,7 +6,7 @@ import functools
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -72,6 +72,11 @@ class Sent:
     began: float
     seconds: float
 
+    @property
+    def is_accepted(self) -> bool:
+        status = self.answer.status
+        return status is not None and 200 <= status < 300
+
 
 @owned("loop")
 class Sender:
@@ -83,15 +88,39 @@ class Sender:
 
     async def send(self, address: str, name: str, body: bytes, events: int, trace: str = "") -> Sent:
         """Send a body under a webhook-id; a failure is part of the result."""
-        parts = parts_of(address)
         began, timer = clock.estimate(), time.perf_counter()
+        answer = await self._sinks.send(self._message(address, name, body, events, trace, began))
+        return self._sent(address, name, events, answer, began, timer)
+
+    def begin(
+        self,
+        address: str,
+        name: str,
+        body: bytes,
+        events: int,
+        trace: str,
+        on_sent: Callable[[Sent | None], None],
+    ) -> bool:
+        """Send at once if the sink can; `on_sent` gets None if the attempt must be repeated by `send`."""
+        began, timer = clock.estimate(), time.perf_counter()
+
+        def end(answer: Answer | None) -> None:
+            on_sent(None if answer is None else self._sent(address, name, events, answer, began, timer))
+
+        return self._sinks.begin(self._message(address, name, body, events, trace, began), end)
+
+    def _message(
+        self, address: str, name: str, body: bytes, events: int, trace: str, began: float
+    ) -> Message:
+        parts = parts_of(address)
         ring = self._view.ring(parts.ring) if parts.ring else None
         sign = None
         if ring is not None:
-            secrets = ring.active_secrets(int(clock.now() * 1e6))
+            secrets = [ring.current] if ring.previous is None else ring.active_secrets(int(clock.now() * 1e6))
             sign = functools.partial(webhooks.signatures, secrets, int(began))
-        message = Message(parts.url, name, int(began), body, sign, events, trace, tenant=parts.tenant)
-        answer = await self._sinks.send(message)
+        return Message(parts.url, name, int(began), body, sign, events, trace, tenant=parts.tenant)
+
+    def _sent(self, address: str, name: str, events: int, answer: Answer, began: float, timer: float) -> Sent:
         seconds = time.perf_counter() - timer
         self._timings.posts.observe(seconds)
         return Sent(address, name, events, answer, began, seconds)

@@ -79,6 +79,16 @@ class Sink(Protocol):
         """Free resources; nothing is sent afterwards."""
 
 
+class ImmediateSink(Sink, Protocol):
+    """A sink that can often send without a task."""
+
+    def begin(self, message: Message, on_answer: Callable[[Answer | None], None]) -> bool:
+        """Make one attempt at once, if possible; otherwise return False.
+
+        `on_answer` is called later, with None if the attempt must be repeated by `send`.
+        """
+
+
 @owned("loop")
 class Sinks:
     """Sinks by scheme, created on first use."""
@@ -88,18 +98,29 @@ class Sinks:
         self._makers = makers
         self._made: dict[Callable[[Settings], Sink], Sink] = {}
 
+    def begin(self, message: Message, on_answer: Callable[[Answer | None], None]) -> bool:
+        """Send at once if the sink can (`ImmediateSink.begin`)."""
+        begin = getattr(self._sink(message.url.partition(":")[0].lower()), "begin", None)
+        return begin is not None and begin(message, on_answer)
+
     async def send(self, message: Message) -> Answer:
         scheme = message.url.partition(":")[0].lower()
-        maker = self._makers.get(scheme) or extension(scheme)
-        if maker is None:
-            return Answer(None, reason=f'this server has no sink for "{scheme}:" addresses')
-        sink = self._made.get(maker)
+        sink = self._sink(scheme)
         if sink is None:
-            sink = self._made[maker] = maker(self._settings)
+            return Answer(None, reason=f'this server has no sink for "{scheme}:" addresses')
         try:
             return await sink.send(message)
         except Exception as error:  # an extension must not stop a worker
             return Answer(None, reason=f"{type(error).__name__}: {error}")
+
+    def _sink(self, scheme: str) -> Sink | None:
+        maker = self._makers.get(scheme) or extension(scheme)
+        if maker is None:
+            return None
+        sink = self._made.get(maker)
+        if sink is None:
+            sink = self._made[maker] = maker(self._settings)
+        return sink
 
     async def close(self) -> None:
         for sink in self._made.values():

@@ -10,7 +10,7 @@ A POST may be repeated on a new connection (`edn.http.client`), under the same w
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import certifi
@@ -19,7 +19,7 @@ from edn import __version__
 from edn.errors import InvalidSink
 from edn.formats import trace_context
 from edn.http import sink_policy
-from edn.http.client import ExchangeFailed, Headers, HttpClient, Limits, header_lines
+from edn.http.client import ExchangeFailed, Headers, HttpAnswer, HttpClient, Limits, header_lines
 from edn.http.request_limits import descriptor_limit
 from edn_server.config import Settings
 from edn_server.sinks.base import ANSWER_BYTES, Answer, Message
@@ -54,15 +54,26 @@ class HttpSink:
             await self._resolver.close()
 
     async def send(self, message: Message) -> Answer:
-        head = (
-            f"content-type: {message.content_type}\r\nwebhook-id: {message.webhook_id}\r\n"
-            f"webhook-timestamp: {message.timestamp}\r\n"
-        )
-        if (signature := message.signature) is not None:
-            head += f"webhook-signature: {signature}\r\n"
-        if message.trace or message.headers:
-            head += header_lines([*trace_context.headers(message.trace), *message.headers])
+        head = _head(message)
         return await self._request("POST", message.url, message.body, head, self._seconds, message.tenant)
+
+    def begin(self, message: Message, on_answer: Callable[[Answer | None], None]) -> bool:
+        """Send on an idle connection; its IP address was checked when it was opened."""
+
+        def end(result: HttpAnswer | Exception) -> None:
+            if not isinstance(result, Exception):
+                on_answer(_to_answer("POST", result))
+            elif isinstance(result, ExchangeFailed) and result.is_unanswered:
+                on_answer(None)
+            else:
+                on_answer(Answer(None, reason=str(result) or type(result).__name__))
+
+        try:
+            return self._client.begin(
+                "POST", message.url, message.body, AGENT + _head(message), seconds=self._seconds, on_end=end
+            )
+        except ValueError:  # `send` reports it
+            return False
 
     async def ask(self, url: str, headers: Headers, seconds: float, tenant: str = "") -> Answer:
         """Send an OPTIONS request; `Answer.allowed` has the sink's consent."""
@@ -80,21 +91,7 @@ class HttpSink:
             return Answer(None, reason=error.detail)
         except (ExchangeFailed, OSError, ValueError) as error:
             return Answer(None, reason=str(error) or type(error).__name__)
-        text = answer.body.decode("utf-8", "replace") if answer.body else ""
-        if method == "POST" and answer.status < 300:
-            return Answer(answer.status, text=text)
-        retry_after = answer.headers.get(b"retry-after")
-        return Answer(
-            answer.status,
-            None if retry_after is None else retry_after.decode("latin-1"),
-            None if answer.status < 300 else f"it answered {answer.status}",
-            text,
-            allowed={
-                name.decode("latin-1"): value.decode("latin-1").strip()
-                for name, value in answer.headers.items()
-                if name.startswith(b"webhook-allowed-")
-            },
-        )
+        return _to_answer(method, answer)
 
     async def _resolve(self, host: str, tenant: str) -> Sequence[str]:
         """Return the IP addresses of a host; raises `InvalidSink` if any of them is forbidden."""
@@ -111,3 +108,33 @@ class HttpSink:
             if reason is not None:
                 raise InvalidSink(f"{host}: {reason}")
         return addresses
+
+
+def _head(message: Message) -> str:
+    head = (
+        f"content-type: {message.content_type}\r\nwebhook-id: {message.webhook_id}\r\n"
+        f"webhook-timestamp: {message.timestamp}\r\n"
+    )
+    if (signature := message.signature) is not None:
+        head += f"webhook-signature: {signature}\r\n"
+    if message.trace or message.headers:
+        head += header_lines([*trace_context.headers(message.trace), *message.headers])
+    return head
+
+
+def _to_answer(method: str, answer: HttpAnswer) -> Answer:
+    text = answer.body.decode("utf-8", "replace") if answer.body else ""
+    if method == "POST" and answer.status < 300:
+        return Answer(answer.status, text=text)
+    retry_after = answer.headers.get(b"retry-after")
+    return Answer(
+        answer.status,
+        None if retry_after is None else retry_after.decode("latin-1"),
+        None if answer.status < 300 else f"it answered {answer.status}",
+        text,
+        allowed={
+            name.decode("latin-1"): value.decode("latin-1").strip()
+            for name, value in answer.headers.items()
+            if name.startswith(b"webhook-allowed-")
+        },
+    )
