@@ -7,7 +7,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from edn.http.client import ExchangeFailed, HttpClient, HttpConnection, Limits, header_lines, parse_url
+from edn.http.client import (
+    ExchangeFailed,
+    HttpAnswer,
+    HttpClient,
+    HttpConnection,
+    Limits,
+    header_lines,
+    parse_url,
+)
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -373,3 +381,101 @@ def test_a_url_has_an_origin_a_host_header_and_a_path(
 def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(ValueError):
         parse_url(url)
+
+
+# -- requests without a task --------------------------------------------------------------------------------
+
+
+async def begun(client: HttpClient, url: str, *, seconds: float = 5.0) -> HttpAnswer | Exception | None:
+    """Begin a request; returns its end, or None if there is no idle connection."""
+    ended: asyncio.Future[HttpAnswer | Exception] = asyncio.get_running_loop().create_future()
+    if not client.begin("POST", url, b"at once", HEADERS, seconds=seconds, on_end=ended.set_result):
+        return None
+    return await asyncio.wait_for(ended, 10)
+
+
+def test_a_request_begins_at_once_on_an_idle_connection_only() -> None:
+    connections = 0
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        while True:
+            _, body = await request(reader)
+            writer.write(ok(body))
+
+    async def work(client: HttpClient, url: str) -> None:
+        assert await begun(client, url) is None
+        assert await post(client, url, b"one") == (200, b"one")
+        for _ in range(3):
+            answer = await begun(client, url)
+            assert isinstance(answer, HttpAnswer)
+            assert (answer.status, answer.body) == (200, b"at once")
+        assert await post(client, url, b"two") == (200, b"two")
+        assert connections == 1
+
+    against(echo, work)
+
+
+def test_a_request_that_began_at_once_ends_once_whatever_the_server_does() -> None:
+    ends = {
+        b"": "was closed before the answer",
+        b"garbage\r\n\r\n": "not HTTP",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf": "was closed before the answer",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nwhole trailing": "",
+    }
+    for sent, reason in ends.items():
+
+        async def serve(
+            reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sent: bytes = sent
+        ) -> None:
+            await request(reader)
+            writer.write(ok(b"first"))
+            await request(reader)
+            writer.write(sent)
+
+        async def work(client: HttpClient, url: str, sent: bytes = sent, reason: str = reason) -> None:
+            await post(client, url, b"one")
+            result = await begun(client, url)
+            if reason:
+                assert isinstance(result, ExchangeFailed)
+                assert reason in str(result)
+                assert result.is_unanswered is (not sent)
+            else:
+                assert isinstance(result, HttpAnswer)
+                assert result.body == b"whol"
+            assert await begun(client, url) is None  # the connection is not used again
+
+        against(serve, work)
+
+
+def test_a_request_that_began_at_once_times_out_although_an_earlier_timer_was_longer() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(ok(b"first"))
+        await request(reader)
+        await reader.read()
+
+    async def work(client: HttpClient, url: str) -> None:
+        await post(client, url, b"one", seconds=60.0)
+        result = await begun(client, url, seconds=0.05)
+        assert isinstance(result, ExchangeFailed)
+        assert "within 0.05 s" in str(result)
+
+    against(serve, work)
+
+
+def test_closing_the_client_ends_requests_that_began_at_once() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(ok(b"first"))
+        await reader.read()
+
+    async def work(client: HttpClient, url: str) -> None:
+        await post(client, url, b"one")
+        waiting = asyncio.create_task(begun(client, url))
+        await asyncio.sleep(0)
+        client.close()
+        assert isinstance(await waiting, ExchangeFailed)
+
+    against(serve, work)

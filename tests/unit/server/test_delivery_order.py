@@ -11,6 +11,7 @@ import asyncio
 import json
 import math
 import random
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
@@ -41,6 +42,7 @@ class Receivers:
 
     def __init__(self, _: Settings) -> None:
         """Each start makes one; the record outlives it."""
+        self.tasks: set[asyncio.Task[None]] = set()
 
     async def send(self, message: Message) -> Answer:
         fate = "taken" if self.calm else self.chance.choice(["taken", "taken", "taken", "refused", "lost"])
@@ -55,8 +57,23 @@ class Receivers:
         await asyncio.sleep(0)
         return Answer(200) if fate == "taken" else Answer(None, reason="no answer")
 
+    def begin(self, message: Message, on_answer: Callable[[Answer | None], None]) -> bool:
+        """Send at once, sometimes; the connection may turn out to be closed."""
+        if self.chance.random() < 0.3:
+            return False
+
+        async def answer() -> None:
+            is_closed = not self.calm and self.chance.random() < 0.2
+            on_answer(None if is_closed else await self.send(message))
+
+        task = asyncio.create_task(answer())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return True
+
     async def close(self) -> None:
-        """Nothing is open."""
+        for task in list(self.tasks):
+            task.cancel()
 
 
 def url(number: int) -> str:

@@ -222,7 +222,7 @@ class _Bench:
             for variant, rate in runs_of_floor:
                 self._say(f"round {number} of {sizes.rounds}: floor, {variant}, {_load(rate)}")
                 await self._receivers.take()
-                ran = await asyncio.to_thread(floor.run, variant, rate)
+                ran = await asyncio.to_thread(floor.run, variant, rate, sizes.seconds)
                 if (await self._receivers.counters()).posts != ran.posts:
                     raise RuntimeError("POSTs of the floor are missing or surplus")
                 measured = (ran.cpu_seconds / ran.posts * 1e6, ran.posts / ran.seconds)

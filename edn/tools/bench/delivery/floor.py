@@ -5,8 +5,8 @@ storage, matching, retries or order. Four variants: *bare* sends bodies that wer
 composes them, *hmac* signs them, *both* does both. Flat out, or with the POSTs of one event at a time at a
 rate: then a POST costs more, because the loop sleeps and wakes between events.
 
-As a program it reads its posts as one line of JSON and then a variant and a rate (0: flat out) per line, and
-answers each with one line of JSON.
+As a program it reads its posts as one line of JSON and then a variant, a rate and a number of events (0, 0:
+flat out, all) per line, and answers each with one line of JSON.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class Floor:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
-    def run(self, variant: str, rate: float = 0.0) -> Ran:
-        """Make all POSTs, or those of `rate` events per second."""
+    def run(self, variant: str, rate: float = 0.0, seconds: float = 0.0) -> Ran:
+        """Make all POSTs, or for some seconds those of `rate` events per second."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{variant} {rate}\n".encode())
+        self._process.stdin.write(f"{variant} {rate} {int(rate * seconds)}\n".encode())
         self._process.stdin.flush()
         return msgspec.json.decode(self._process.stdout.readline(), type=Ran)
 
@@ -130,12 +130,14 @@ class _Client:
             host, port = part.hostname or "", part.port or 80
             _, self._connections[address] = await loop.create_connection(_Connection, host, port)
 
-    async def run(self, variant: str, rate: float) -> Ran:
+    async def run(self, variant: str, rate: float, most: int) -> Ran:
         composing, signing = variant in ("json", "both"), variant in ("hmac", "both")
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
         posts, bodies, heads, keys = self._plan.posts, self._bodies, self._heads, self._keys
-        connections, left = self._connections, len(self._plan.posts)
+        events = self._events[: most or None]
+        connections, left = self._connections, sum(map(len, events))
+        count = left
 
         def send_next(lane: deque[int]) -> None:
             """Send the first POST of a lane; it stays there until it is answered."""
@@ -167,7 +169,7 @@ class _Client:
         for connection in connections.values():
             connection.on_answer = on_answer
         began, cpu = time.monotonic(), time.process_time()
-        for event, numbers in enumerate(self._events):
+        for event, numbers in enumerate(events):
             if rate:
                 await asyncio.sleep(began + event / rate - time.monotonic())
             idle = [lane for lane in lanes if not lane]
@@ -180,7 +182,7 @@ class _Client:
             if lane:
                 send_next(lane)
         await ended
-        return Ran(len(posts), time.monotonic() - began, time.process_time() - cpu)
+        return Ran(count, time.monotonic() - began, time.process_time() - cpu)
 
     def _compose(self, post: _Post) -> bytes:
         event = {"id": str(post.event), "time": _TIME, "attributes": self._plan.events[post.event]}
@@ -200,8 +202,8 @@ async def _main() -> None:
     gc.freeze()
     say({"ready": True})
     while line := (await loop.run_in_executor(None, read)).decode():
-        variant, rate = line.split()
-        say(msgspec.to_builtins(await client.run(variant, float(rate))))
+        variant, rate, most = line.split()
+        say(msgspec.to_builtins(await client.run(variant, float(rate), int(most))))
 
 
 def say(what: Any) -> None:
