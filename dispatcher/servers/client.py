@@ -19,8 +19,9 @@ from dispatcher.config import Settings
 from dispatcher.servers.registry import ServerRegistry
 from edn import protocol
 from edn.errors import CorruptMessage, InvalidInput, InvalidSink, Unavailable
-from edn.http.client import ExchangeFailed, HttpAnswer, HttpClient, Limits, header_lines
+from edn.http.client import HttpClient, header_lines
 from edn.http.control_client import CallFailed, ControlAnswer, ControlClient, Timeout, open_client
+from edn.http.exchange import ExchangeFailed, HttpAnswer, Limits
 from edn.runtime.ownership import owned
 
 _stored = msgspec.msgpack.Decoder(protocol.Stored)

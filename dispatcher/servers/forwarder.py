@@ -22,7 +22,7 @@ from dispatcher.store.log_tail import Tail
 from dispatcher.store.records import ControlRecord, EventsRecord, Record
 from edn import protocol
 from edn.arrays import Bools
-from edn.http.client import ExchangeFailed, HttpAnswer
+from edn.http.exchange import ExchangeFailed, HttpAnswer
 from edn.protocol.gather import Picked, extent
 from edn.runtime.ownership import owned
 

@@ -1,11 +1,11 @@
-"""A lean HTTP/1.1 client for the two hot paths: frames to servers and notifications to webhooks.
+"""A lean HTTP client for the two hot paths: frames to servers and notifications to webhooks.
 
 A general client needs several times the CPU per request (docs/adr/0020). This one sends a body of known
-length and reads a bounded answer; `httptools` parses it.
+length and reads a bounded answer; `httptools` parses it. Hosts that offer HTTP/2 over TLS get it (`http2`).
 
-A connection carries one request at a time and is reused. If the other side closes an idle connection just as
-it is reused, the request is repeated on a new connection, provided that no byte of an answer arrived and the
-caller allows it. Redirects and proxies are not followed. Event loop only.
+An HTTP/1.1 connection carries one request at a time and is reused. If the other side closes an idle
+connection just as it is reused, the request is repeated on a new connection, provided that no byte of an
+answer arrived and the caller allows it. Redirects and proxies are not followed. Event loop only.
 """
 
 from __future__ import annotations
@@ -14,30 +14,18 @@ import asyncio
 import ssl
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
 import httptools
 
-#: limit of an answer's head, in bytes
-HEAD_BYTES = 64 << 10
-#: seconds after which an idle connection is closed; servers close it later
-IDLE_SECONDS = 30.0
+from edn.http.exchange import HEAD_BYTES, IDLE_SECONDS, ExchangeFailed, HttpAnswer, Limits, OnEnd, Request
+from edn.http.http2 import Http2Connection
 
 Headers = Iterable[tuple[str, str]]
 #: resolves a host to the addresses to connect to
 Resolve = Callable[[str], Awaitable[Sequence[str]]]
-
-
-class ExchangeFailed(Exception):
-    """The request may or may not have arrived; the message contains the reason."""
-
-    def __init__(self, reason: str, *, is_unanswered: bool = False) -> None:
-        """`is_unanswered`: the connection ended before the first byte of an answer."""
-        super().__init__(reason)
-        self.is_unanswered = is_unanswered
 
 
 class Origin(NamedTuple):
@@ -56,24 +44,9 @@ class Target(NamedTuple):
     path: str
 
 
-class HttpAnswer(NamedTuple):
-    status: int
-    #: names in lower case; the last value of repeated headers
-    headers: dict[bytes, bytes]
-    #: the first `Limits.returned` bytes
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of an answer's body, in bytes."""
-
-    #: bytes that are read
-    read: int
-    #: bytes that are returned
-    returned: int
-    #: refuse an answer without a length, or longer than `read`, instead of truncating it
-    is_strict: bool = False
+#: seconds for which a host that violated HTTP/2 gets HTTP/1.1, and how many such hosts are remembered
+HTTP1_SECONDS = 600.0
+MOST_BROKEN = 10_000
 
 
 def header_lines(headers: Headers) -> str:
@@ -81,9 +54,10 @@ def header_lines(headers: Headers) -> str:
     return "".join([f"{name}: {value}\r\n" for name, value in headers])
 
 
-def _head(method: str, path: str, host: str, body: bytes, headers: str) -> bytes:
+def _head(request: Request) -> bytes:
     return (
-        f"{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n{headers}\r\n"
+        f"{request.method} {request.path} HTTP/1.1\r\nhost: {request.host}\r\n"
+        f"content-length: {len(request.body)}\r\n{request.headers}\r\n"
     ).encode("ascii")
 
 
@@ -98,10 +72,6 @@ def parse_url(url: str) -> Target:
     port = parts.port or (443 if parts.scheme == "https" else 80)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(Origin(parts.scheme, parts.hostname, port), parts.netloc, path)
-
-
-#: called once, with the answer or with `ExchangeFailed` or `TimeoutError`
-OnEnd = Callable[[HttpAnswer | Exception], None]
 
 
 class HttpConnection(asyncio.Protocol):
@@ -136,7 +106,7 @@ class HttpConnection(asyncio.Protocol):
         """Whether another request can follow."""
         return self._is_reusable and self._transport is not None and not self._transport.is_closing()
 
-    def begin(self, head: bytes, body: bytes, deadline: float, on_end: OnEnd) -> None:
+    def begin(self, request: Request, deadline: float, on_end: OnEnd) -> None:
         """Sends a request; raises `ExchangeFailed` if the connection is closed."""
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -146,13 +116,13 @@ class HttpConnection(asyncio.Protocol):
         if self._timer is None or self._timer.when() > deadline:
             self._set_timer()
         try:
-            transport.writelines((head, body))
+            transport.writelines((_head(request), request.body))
         except RuntimeError as error:  # raised by uvloop if the connection was reset while idle
             self.close()
             raise ExchangeFailed(str(error), is_unanswered=True) from error
         self._on_end = on_end
 
-    async def exchange(self, head: bytes, body: bytes, deadline: float) -> HttpAnswer:
+    async def exchange(self, request: Request, deadline: float) -> HttpAnswer:
         """Sends a request, returns the answer; raises `ExchangeFailed`, or `TimeoutError` at `deadline`."""
         answer: asyncio.Future[HttpAnswer] = self._loop.create_future()
 
@@ -164,7 +134,7 @@ class HttpConnection(asyncio.Protocol):
             else:
                 answer.set_result(result)
 
-        self.begin(head, body, deadline, end)
+        self.begin(request, deadline, end)
         try:
             return await answer
         except BaseException:
@@ -276,8 +246,23 @@ class HttpConnection(asyncio.Protocol):
             on_end(result)
 
 
+class _Negotiation(asyncio.Protocol):
+    """Chooses the protocol of a TLS connection, as the handshake agreed."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.chosen: HttpConnection | Http2Connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        tls = transport.get_extra_info("ssl_object")
+        is_http2 = tls is not None and tls.selected_alpn_protocol() == "h2"
+        self.chosen = Http2Connection(self._limits) if is_http2 else HttpConnection(self._limits)
+        transport.set_protocol(self.chosen)
+        self.chosen.connection_made(transport)
+
+
 class HttpClient:
-    """Sends requests, one connection per concurrent request, and reuses connections."""
+    """Sends requests and reuses connections: HTTP/1.1, one request at a time, or HTTP/2, many at a time."""
 
     def __init__(
         self,
@@ -286,24 +271,38 @@ class HttpClient:
         connect_seconds: float,
         most_idle: int = 1024,
         tls: ssl.SSLContext | bool = True,
+        http2: ssl.SSLContext | None = None,
     ) -> None:
-        """`tls`: the context of https connections; True is the default context."""
+        """`tls`: the context of https connections; True is the default context.
+
+        `http2`: the context of https connections that offer HTTP/2; without it none does.
+        """
         self._limits = limits
         self._connect_seconds = connect_seconds
         self._most_idle = most_idle
         self._tls = tls
+        self._http2 = http2
+        if http2 is not None:
+            http2.set_alpn_protocols(["h2", "http/1.1"])
         #: idle connections, longest idle first
         self._idle: OrderedDict[HttpConnection, Origin] = OrderedDict()
         self._by_origin: dict[Origin, list[HttpConnection]] = {}
         #: connections of requests by `begin`
         self._begun: set[HttpConnection] = set()
+        #: HTTP/2 connections; one that is full or closing is replaced, and closes after its last answer
+        self._shared: OrderedDict[Origin, Http2Connection] = OrderedDict()
+        #: hosts that violated HTTP/2, and the loop time until which they get HTTP/1.1
+        self._http1_until: OrderedDict[Origin, float] = OrderedDict()
 
     def close(self) -> None:
         """Close idle connections and end the requests by `begin`."""
         for connection in (*self._idle, *self._begun):
             connection.close()
+        for shared in self._shared.values():
+            shared.close()
         self._idle.clear()
         self._by_origin.clear()
+        self._shared.clear()
 
     async def request(
         self,
@@ -322,26 +321,26 @@ class HttpClient:
         request may be sent again if an idle connection turns out to be closed.
         """
         origin, host, path = parse_url(url)
-        head = _head(method, path, host, body, headers)
+        request = Request(method, host, path, headers, body)
         deadline = asyncio.get_running_loop().time() + seconds
         try:
             connection = self._take(origin)
             if connection is not None:
                 try:
-                    return await self._exchange(connection, origin, head, body, deadline)
+                    return await self._exchange(connection, origin, request, deadline)
                 except ExchangeFailed as error:
                     if not (repeat and error.is_unanswered):
                         raise
             async with asyncio.timeout_at(deadline):
                 connection = await self._connect(origin, resolve)
-            return await self._exchange(connection, origin, head, body, deadline)
+            return await self._exchange(connection, origin, request, deadline)
         except TimeoutError:
             raise ExchangeFailed(f"no complete answer within {seconds:g} s") from None
 
     def begin(
         self, method: str, url: str, body: bytes, headers: str, *, seconds: float, on_end: OnEnd
     ) -> bool:
-        """Sends a request if there is an idle connection for it; otherwise returns False.
+        """Sends a request if there is a connection for it; otherwise returns False.
 
         Costs less than `request`: no task waits. If the other side closed the connection before it answered
         (`ExchangeFailed.is_unanswered`), the request may be repeated by `request`.
@@ -352,40 +351,51 @@ class HttpClient:
             return False
 
         def end(result: HttpAnswer | Exception) -> None:
-            self._begun.discard(connection)
-            if connection.is_usable:
-                self._put_back(connection, origin)
-            else:
-                connection.close()
+            self._release(connection, origin)
             if isinstance(result, TimeoutError):
                 result = ExchangeFailed(f"no complete answer within {seconds:g} s")
             on_end(result)
 
+        deadline = asyncio.get_running_loop().time() + seconds
+        if isinstance(connection, HttpConnection):
+            self._begun.add(connection)
         try:
-            connection.begin(
-                _head(method, path, host, body, headers),
-                body,
-                asyncio.get_running_loop().time() + seconds,
-                end,
-            )
+            connection.begin(Request(method, host, path, headers, body), deadline, end)
         except ExchangeFailed:
+            self._release(connection, origin)
             return False
-        self._begun.add(connection)
         return True
 
     async def _exchange(
-        self, connection: HttpConnection, origin: Origin, head: bytes, body: bytes, deadline: float
+        self, connection: HttpConnection | Http2Connection, origin: Origin, request: Request, deadline: float
     ) -> HttpAnswer:
-        answer = await connection.exchange(head, body, deadline)
+        try:
+            return await connection.exchange(request, deadline)
+        finally:
+            self._release(connection, origin)
+
+    def _release(self, connection: HttpConnection | Http2Connection, origin: Origin) -> None:
+        """Keep a connection after an exchange, if another request can follow."""
+        if isinstance(connection, Http2Connection):
+            if not connection.is_open and self._shared.get(origin) is connection:
+                del self._shared[origin]
+            if connection.is_broken:
+                self._http1_until[origin] = asyncio.get_running_loop().time() + HTTP1_SECONDS
+                if len(self._http1_until) > MOST_BROKEN:
+                    self._http1_until.popitem(last=False)
+            return
+        self._begun.discard(connection)
         if connection.is_usable:
             self._put_back(connection, origin)
         else:
             connection.close()
-        return answer
 
     # -- idle connections -------------------------------------------------------------------------------
 
-    def _take(self, origin: Origin) -> HttpConnection | None:
+    def _take(self, origin: Origin) -> HttpConnection | Http2Connection | None:
+        shared = self._shared.get(origin) if self._shared else None
+        if shared is not None and shared.is_usable:
+            return shared
         oldest = asyncio.get_running_loop().time() - IDLE_SECONDS
         while self._idle and next(iter(self._idle)).idle_since < oldest:
             self._drop(next(iter(self._idle)))
@@ -416,21 +426,39 @@ class HttpClient:
 
     # -- new connections --------------------------------------------------------------------------------
 
-    async def _connect(self, origin: Origin, resolve: Resolve | None) -> HttpConnection:
+    async def _connect(self, origin: Origin, resolve: Resolve | None) -> HttpConnection | Http2Connection:
         """Connects to the first address that accepts; Host header and TLS name are those of the URL."""
         scheme, host, port = origin
-        tls, name = (self._tls, host) if scheme == "https" else (None, None)
         loop = asyncio.get_running_loop()
+        tls: ssl.SSLContext | bool | None = None
+        if scheme == "https":
+            offers = self._http2 is not None and self._http1_until.get(origin, 0.0) <= loop.time()
+            tls = self._http2 if offers else self._tls
+        name = host if scheme == "https" else None
         failure = ExchangeFailed(f"host {host} has no address")
         for address in [host] if resolve is None else await resolve(host):
             try:
                 async with asyncio.timeout(self._connect_seconds):
-                    _, connection = await loop.create_connection(
-                        lambda: HttpConnection(self._limits), address, port, ssl=tls, server_hostname=name
+                    _, negotiation = await loop.create_connection(
+                        lambda: _Negotiation(self._limits), address, port, ssl=tls, server_hostname=name
                     )
-                return connection
             except TimeoutError:
                 failure = ExchangeFailed(f"no connection to {address} within {self._connect_seconds:g} s")
             except OSError as error:  # TLS failures are among them
                 failure = ExchangeFailed(f"no connection to {address}: {error}")
+            else:
+                connection = negotiation.chosen
+                if isinstance(connection, Http2Connection):
+                    self._share(connection, origin)
+                return connection
         raise failure
+
+    def _share(self, connection: Http2Connection, origin: Origin) -> None:
+        self._shared[origin] = connection
+        self._shared.move_to_end(origin)
+        if len(self._shared) > self._most_idle:
+            for other, oldest in list(self._shared.items()):
+                if oldest.is_idle or not oldest.is_open:
+                    oldest.close()
+                    del self._shared[other]
+                    break

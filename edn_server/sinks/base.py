@@ -11,6 +11,7 @@ others        entry points of the group `edn.sinks`: the name is the scheme; the
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -79,9 +80,10 @@ class Sink(Protocol):
         """Free resources; nothing is sent afterwards."""
 
 
-class ImmediateSink(Sink, Protocol):
+class ImmediateSink(Sink):
     """A sink that can often send without a task."""
 
+    @abstractmethod
     def begin(self, message: Message, on_answer: Callable[[Answer | None], None]) -> bool:
         """Make one attempt at once, if possible; otherwise return False.
 
@@ -100,8 +102,8 @@ class Sinks:
 
     def begin(self, message: Message, on_answer: Callable[[Answer | None], None]) -> bool:
         """Send at once if the sink can (`ImmediateSink.begin`)."""
-        begin = getattr(self._sink(message.url.partition(":")[0].lower()), "begin", None)
-        return begin is not None and begin(message, on_answer)
+        sink = self._sink(message.url.partition(":")[0].lower())
+        return isinstance(sink, ImmediateSink) and sink.begin(message, on_answer)
 
     async def send(self, message: Message) -> Answer:
         scheme = message.url.partition(":")[0].lower()

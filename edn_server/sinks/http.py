@@ -19,10 +19,11 @@ from edn import __version__
 from edn.errors import InvalidSink
 from edn.formats import trace_context
 from edn.http import sink_policy
-from edn.http.client import ExchangeFailed, Headers, HttpAnswer, HttpClient, Limits, header_lines
+from edn.http.client import Headers, HttpClient, header_lines
+from edn.http.exchange import ExchangeFailed, HttpAnswer, Limits
 from edn.http.request_limits import descriptor_limit
 from edn_server.config import Settings
-from edn_server.sinks.base import ANSWER_BYTES, Answer, Message
+from edn_server.sinks.base import ANSWER_BYTES, Answer, ImmediateSink, Message
 from edn_server.sinks.resolver import Resolver, Unresolved
 
 CONNECT_SECONDS = 5.0
@@ -34,7 +35,7 @@ READ_BYTES = 64 << 10
 AGENT = f"user-agent: edn/{__version__}\r\naccept: */*\r\n"
 
 
-class HttpSink:
+class HttpSink(ImmediateSink):
     def __init__(self, settings: Settings, resolver: Resolver | None = None) -> None:
         """`resolver` may be shared with other sinks."""
         self._resolver = resolver or Resolver(settings.nameservers)
@@ -46,6 +47,7 @@ class HttpSink:
             connect_seconds=CONNECT_SECONDS,
             most_idle=int(descriptor_limit() * IDLE_SHARE),
             tls=ssl.create_default_context(cafile=certifi.where()),
+            http2=ssl.create_default_context(cafile=certifi.where()),
         )
 
     async def close(self) -> None:

@@ -7,15 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from edn.http.client import (
-    ExchangeFailed,
-    HttpAnswer,
-    HttpClient,
-    HttpConnection,
-    Limits,
-    header_lines,
-    parse_url,
-)
+from edn.http.client import HttpClient, HttpConnection, header_lines, parse_url
+from edn.http.exchange import ExchangeFailed, HttpAnswer, Limits
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -26,13 +26,13 @@ from edn_server.delivery import queue as queue_module
 from edn_server.delivery.notifier import Notifier
 from edn_server.delivery.queue import AddressQueue, Memory
 from edn_server.policies import Batching
-from edn_server.sinks.base import Answer, Message
+from edn_server.sinks.base import Answer, ImmediateSink, Message
 from edn_server.storage.outbox import Page, Row
 
 ADDRESSES = 3
 
 
-class Receivers:
+class Receivers(ImmediateSink):
     """Records what arrives; fails at random, before or after it has recorded a POST."""
 
     chance: ClassVar[random.Random]
