@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,8 @@ class Kit:
         self.fatal: list[BaseException] = []
         #: batch and payloads of the newest frame
         self.payloads: tuple[int, dict[int, outbox.Event]] = (0, {})
+        #: called after each commit of a frame, in the writer's thread
+        self.on_applied: Callable[[Applied], None] = lambda applied: None
         self.open()
 
     def open(self) -> None:
@@ -145,6 +147,7 @@ class Kit:
 
     def _remember(self, applied: Applied, events: dict[int, outbox.Event]) -> None:
         self.payloads = (applied.frame_id, events)
+        self.on_applied(applied)
 
     def replay(
         self,
