@@ -24,7 +24,7 @@ def test_an_event_is_read_as_json_would_have_it() -> None:
         "<symbol>GE</symbol><price>3.5e1</price><at><floor> 3 </floor></at>"
         '<e:attribute name="volume">7</e:attribute>'
     )
-    assert read_event == {"symbol": "GE", "price": 35.0, "at.floor": 3, "volume": 7}
+    assert read_event == {"symbol": "GE", "price": 35.0, "at": {"floor": 3}, "volume": 7}
 
 
 @pytest.mark.parametrize("digits", ["1e999", "-1e999", "9" * 400, "NaN", "INF"])
