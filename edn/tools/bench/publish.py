@@ -217,11 +217,11 @@ def _documents(points: list[Floats]) -> tuple[dict[str, list[bytes]], int]:
 
 
 def _undeclared() -> dict[str, Any]:
-    """Some 1,800 bytes as producers send them: an order with its lines, an address, tags."""
+    """Some 1,900 bytes as producers send them: an order with its lines, an address, tags."""
     address = {"street": "Long Street 12", "city": "Springfield", "zip": "12345", "country": "US"}
     lines = [
         {"sku": f"SKU-{number:05d}", "name": "An article with a name", "count": number, "price": 9.95}
-        for number in range(14)
+        for number in range(17)
     ]
     return {
         "order": {"id": "3f2504e0-4f89-11d3-9a0c-0305e82c3301", "customer": {"id": 4711, "address": address}},
