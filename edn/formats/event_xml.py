@@ -116,7 +116,11 @@ def build_document(event: Mapping[str, Any]) -> Element:
         for part in outer:
             inner = place.find(element_name(part))
             place = etree.SubElement(place, element_name(part)) if inner is None else inner
-        _append(place, last, value)
+        known = place.find(element_name(last)) if isinstance(value, Mapping) else None
+        if known is not None:  # from a dotted key
+            _fill(known, value)
+        else:
+            _append(place, last, value)
     return root
 
 
