@@ -14,7 +14,9 @@ def warm() -> None:
 
     index.warm()
     summary.compile_kernels()
-    import_module("edn.protocol.gather")  # compiles when imported
+    # These compile when they are imported.
+    import_module("edn.protocol.gather")
+    import_module("edn.protocol.documents")
 
 
 if __name__ == "__main__":

@@ -101,8 +101,18 @@ class Body(BaseModel):
 
 class TopicBody(Body):
     attributes: dict[str, Any] = Field(
-        description="Name → number, integer, string, boolean or time.",
-        examples=[{"symbol": "string", "price": "number"}],
+        description=(
+            "Name → number, integer, string, boolean or time, or for an array a list with one of them. "
+            "Dots in a name lead into nested objects."
+        ),
+        examples=[{"symbol": "string", "price": "number", "seller.city": "string", "tags": ["string"]}],
+    )
+    closed: bool | None = Field(
+        None,
+        description=(
+            "Whether events with other fields than the attributes are refused. By default such fields are "
+            "delivered as they were sent; no filter can use them."
+        ),
     )
     engine: str | None = Field(None, description="Name or URI of the matcher.", max_length=256)
     availability: Availability | None = Field(

@@ -1,8 +1,8 @@
 """Publishes events: decodes a request and commits its batch. Hot path: plain ASGI, no pydantic, no logging.
 
 One msgspec call decodes and checks the body, one log operation commits it. An event id chosen by the
-publisher makes publishing idempotent: the same id with the same body gets the first response and creates no
-event; the same id with another body is refused with 409.
+publisher makes publishing idempotent: the same id with the same bytes gets the first response and creates no
+event; the same id with another event, or the same one written otherwise, is refused with 409.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from edn.errors import (
 from edn.formats import cloudevents, trace_context
 from edn.http.asgi import bug_response, problem_response, read_body, too_large
 from edn.model.event import EventBatch
+from edn.protocol.documents import cut_events
 
 MAX_KEY = 200
 #: bytes of one request body
@@ -123,7 +124,7 @@ class PublishEndpoint:
         """Accepts one event or an array, all or nothing; `trace`: trace context of the request."""
         buckets = self._guard.quotas.event_buckets(who)
         await self._admission.admit(len(body))
-        batch = topic.schema.decode_events(body)
+        batch = topic.schema.decode_events(body, cut_events)
         if len(batch) > MAX_EVENTS:
             raise TooLarge(f"a request must have at most {MAX_EVENTS} events, got {len(batch)}")
         if not len(batch):
@@ -256,4 +257,4 @@ def _from_cloudevents(mode: str, scope: Scope, body: bytes, topic: Topic, trace:
     if not trace and len(events) == 1:
         given = [str(events[0].context.get(name, "")).encode() for name in ("traceparent", "tracestate")]
         trace = trace_context.read(*given)
-    return cloudevents.plain(events, topic.schema.attributes), trace
+    return cloudevents.plain(events, topic.schema.types, closed=topic.closed), trace

@@ -30,7 +30,7 @@ class ExplainBody(Body):
 
     event: Annotated[
         Any,
-        Field(description="An event's attributes."),
+        Field(description="The event, any JSON object."),
         WithJsonSchema({"type": "object", "examples": [{"symbol": "GE", "price": 31.5}]}),
     ] = None
     filter: FilterBody = None
@@ -49,7 +49,13 @@ def routes(
         """Create a topic, or change its schema. Attributes that filters use cannot be removed."""
         availability = math.inf if body.availability == "forever" else body.availability
         topic, new = await subtree_sync.put(
-            name, body.attributes, body.engine, availability, tenant=who.tenant, room=quotas.room(who)
+            name,
+            body.attributes,
+            body.engine,
+            availability,
+            closed=body.closed,
+            tenant=who.tenant,
+            room=quotas.room(who),
         )
         if new:
             response.status_code = 201
@@ -91,7 +97,7 @@ def routes(
             raise InvalidInput('the body must be either {"event": {…}} or {"filter": …}')
         if "event" in body.model_fields_set:
             if not isinstance(body.event, dict):
-                raise InvalidInput("event must be an object of attributes", pointer="/event")
+                raise InvalidInput("event must be a JSON object", pointer="/event")
             return await explainer.event(topic, body.event)
         if isinstance(body.filter, str) and len(body.filter) > 65_536:
             raise TooLarge(

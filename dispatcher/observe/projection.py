@@ -145,7 +145,7 @@ class Projector:
 def _column(topic: Topic, name: str, where: str) -> int:
     column = topic.schema.column_of(name)
     if column is None:
-        known = ", ".join(topic.schema.attributes)
+        known = ", ".join(topic.schema.types)
         raise InvalidInput(
             f'{where} must be an attribute of topic "{topic.name}" ({known}), got "{name[:80]}"',
             pointer=f"/{where}",

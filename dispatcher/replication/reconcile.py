@@ -167,7 +167,7 @@ def _is_news(connection: Connection, state: protocol.SubscriptionState) -> bool:
 
 
 def _topic(state: protocol.TopicState) -> Topic:
-    schema = topic_rows.stored_schema(state.columns, state.attributes)
+    schema = topic_rows.stored_schema(state.columns, state.attributes, state.closed)
     return Topic(
         state.uid,
         state.name,

@@ -279,13 +279,13 @@ def _topic(connection: Connection, uid: str) -> protocol.TopicState | None:
     row = connection.execute(
         "SELECT uid, CASE tenant WHEN '' THEN t.name ELSE tenant || '/' || t.name END, t.revision, columns,"
         " attributes, engine, created, availability, c.revision,"
-        " chosen FROM topics t JOIN changes c ON c.kind = ? AND c.name = ? WHERE uid = ?",
+        " chosen, closed FROM topics t JOIN changes c ON c.kind = ? AND c.name = ? WHERE uid = ?",
         (Kind.TOPIC, uid, int(uid)),
     ).fetchone()
     if row is None:
         return None
-    *fields, chosen = row
-    return protocol.TopicState(*[*fields, bool(chosen)])
+    *fields, chosen, closed = row
+    return protocol.TopicState(*[*fields, bool(chosen), bool(closed)])
 
 
 def _ring(connection: Connection, id: str) -> protocol.RingState | None:

@@ -11,7 +11,7 @@ from edn.errors import EdnError
 from edn.runtime.process import wrong_format
 
 #: must rise with every change of the tables
-FORMAT = 1
+FORMAT = 2
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -59,6 +59,8 @@ CREATE TABLE topics (
     availability REAL NOT NULL DEFAULT 0,
     -- whether the engine was set for this topic, not inherited from a binding
     chosen INTEGER NOT NULL DEFAULT 0,
+    -- whether its events have no fields but the attributes
+    closed INTEGER NOT NULL DEFAULT 0,
     UNIQUE (tenant, name));
 -- bindings of names of topics and subtrees: servers (JSON) and engine, null for none
 CREATE TABLE bindings (

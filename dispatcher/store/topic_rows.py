@@ -19,7 +19,7 @@ from edn.model.schema import Schema
 
 #: engine of a topic without a binding
 DEFAULT_ENGINE = "bitmap"
-_FIELDS = "uid, tenant, name, revision, columns, attributes, engine, created, availability, chosen"
+_FIELDS = "uid, tenant, name, revision, columns, attributes, engine, created, availability, chosen, closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,11 @@ class Topic:
     availability: float = 0.0
     #: whether the engine was set for this topic, not inherited from a binding
     chosen: bool = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether its events have no fields but the attributes."""
+        return self.schema.closed
 
     @property
     def name(self) -> str:
@@ -64,9 +69,9 @@ class Binding:
         return self.servers is None or server in self.servers
 
 
-def stored_schema(columns: str, attributes: str) -> Schema:
+def stored_schema(columns: str, attributes: str, closed: bool) -> Schema:
     wanted = json.loads(attributes)
-    schema = Schema.from_wire([(name, kind) for name, kind in json.loads(columns)])
+    schema = Schema.from_wire([(name, kind) for name, kind in json.loads(columns)], closed=closed)
     return schema if schema.attributes == wanted else schema.evolve(wanted)
 
 
@@ -76,9 +81,9 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _load(row: tuple[Any, ...]) -> Topic:
-    uid, tenant, name, revision, columns, attributes, engine, created, availability, chosen = row
+    uid, tenant, name, revision, columns, attributes, engine, created, availability, chosen, closed = row
     path = f"{tenant}/{name}" if tenant else name
-    schema = stored_schema(columns, attributes)
+    schema = stored_schema(columns, attributes, bool(closed))
     return Topic(uid, path, revision, schema, engine, created, availability, bool(chosen))
 
 
@@ -136,6 +141,7 @@ def insert(transaction: Transaction, topic: Topic) -> None:
         name=topic.name,
         columns=_json(schema.to_wire()),
         attributes=_json(schema.attributes),
+        closed=schema.closed,
     )
     del row["path"], row["schema"]
     insert_row(transaction.connection, "topics", row, key="uid")

@@ -67,15 +67,18 @@ class SubtreeSync:
         engine: str | None,
         availability: float | None = None,
         *,
+        closed: bool | None = None,
         tenant: str = "",
         room: Room | None = None,
     ) -> tuple[Topic, bool]:
         """Create or change a topic and its members; `room`: of the caller."""
         async with self._subscriptions.lock_tenant(tenant):
-            draft = await self._topics.draft(name, attributes, engine, availability, tenant=tenant)
+            draft = await self._topics.draft(
+                name, attributes, engine, availability, closed=bool(closed), tenant=tenant
+            )
             if not self._topics.exists(draft):
-                return await self._create(draft, availability, room), True
-            topic, _ = await self._topics.put(draft, availability, room)
+                return await self._create(draft, availability, closed, room), True
+            topic, _ = await self._topics.put(draft, availability, closed, room)
             for parent in await self._find_unjoined(topic):
                 await self._align(parent, room)
             return topic, False
@@ -86,7 +89,9 @@ class SubtreeSync:
         self._summaries.forget_topic(uid)
         self._installer.release_capacity(ended)
 
-    async def _create(self, draft: Topic, availability: float | None, room: Room | None) -> Topic:
+    async def _create(
+        self, draft: Topic, availability: float | None, closed: bool | None, room: Room | None
+    ) -> Topic:
         created: list[Topic] = []
         items: list[PendingVersion] = []
         parents = await self._log.reading(directory.reaching, draft.path, self._log.now())
@@ -100,7 +105,7 @@ class SubtreeSync:
 
         def commit(transaction: Transaction, stored: Stored) -> tuple[Counter[str], list[Replay]]:
             _check_parents(transaction, draft, parents)
-            topic, new = topics.write(transaction, draft, availability, room)
+            topic, new = topics.write(transaction, draft, availability, closed, room)
             if not new:  # another dispatcher created it
                 raise Unavailable(f'topic "{draft.name}" was just created: try again', retry_after=0.1)
             if room is not None:

@@ -102,13 +102,14 @@ class Topics:
         engine: str | None,
         availability: float | None = None,
         *,
+        closed: bool = False,
         tenant: str = "",
     ) -> Topic:
         """Return the topic that `put` would create; without an engine, it inherits one."""
         namespace.check_topic_name(name)
         path = path_of(tenant, name)
         try:
-            schema = Schema.parse(attributes)
+            schema = Schema.parse(attributes, closed=closed)
         except InvalidSchema as error:
             error.pointer = "/attributes" + (error.pointer or "")
             raise
@@ -129,9 +130,15 @@ class Topics:
         )
 
     async def put(
-        self, draft: Topic, availability: float | None, room: Room | None = None
+        self,
+        draft: Topic,
+        availability: float | None,
+        closed: bool | None = None,
+        room: Room | None = None,
     ) -> tuple[Topic, bool]:
-        topic, new = await self._log.submit(lambda transaction: write(transaction, draft, availability, room))
+        topic, new = await self._log.submit(
+            lambda transaction: write(transaction, draft, availability, closed, room)
+        )
         self.remember(topic)
         return topic, new
 
@@ -160,11 +167,16 @@ class Topics:
 
 
 def write(
-    transaction: Transaction, draft: Topic, availability: float | None, room: Room | None
+    transaction: Transaction,
+    draft: Topic,
+    availability: float | None,
+    closed: bool | None,
+    room: Room | None,
 ) -> tuple[Topic, bool]:
     """Create a topic, or change it to the draft; return it and whether it is new.
 
-    An engine that the draft inherits, or an availability of None, does not change an existing topic.
+    An engine that the draft inherits, or None for `availability` or `closed`, does not change an existing
+    topic.
     """
     topic = topic_rows.find(transaction.connection, draft.path)
     if room is not None:
@@ -176,7 +188,9 @@ def write(
     if availability is None:
         availability = topic.availability
     engine = draft.engine if draft.chosen else None
-    return _change(transaction, topic, draft.schema.attributes, engine, availability), False
+    if closed is None:
+        closed = topic.closed
+    return _change(transaction, topic, draft.schema.attributes, engine, availability, closed), False
 
 
 def remove(transaction: Transaction, uid: int, end: str = "") -> dict[str, int]:
@@ -209,14 +223,16 @@ def _change(
     attributes: dict[str, Any],
     given: str | None,
     availability: float,
+    closed: bool,
 ) -> Topic:
     connection = transaction.connection
     engine, chosen = given or topic.engine, topic.chosen or given is not None
     if topic.schema.attributes == attributes and topic.engine == engine:
-        if (topic.availability, topic.chosen) == (availability, chosen):
+        if (topic.availability, topic.chosen, topic.closed) == (availability, chosen, closed):
             return topic
         # The revision stays: bound filters remain valid.
-        return _store(transaction, replace(topic, availability=availability, chosen=chosen))
+        schema = replace(topic.schema, closed=closed)
+        return _store(transaction, replace(topic, schema=schema, availability=availability, chosen=chosen))
     removed = set(topic.schema.removed(attributes))
     used = directory.attribute_users(connection, topic.uid, removed) if removed else {}
     if used:
@@ -234,7 +250,7 @@ def _change(
     changed = replace(
         topic,
         revision=topic.revision + 1,
-        schema=topic.schema.evolve(attributes),
+        schema=replace(topic.schema.evolve(attributes), closed=closed),
         engine=engine,
         availability=availability,
         chosen=chosen,

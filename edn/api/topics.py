@@ -11,11 +11,13 @@ from edn.api.fields import Always
 
 class Topic(msgspec.Struct, frozen=True):
     name: str
-    #: name → "number", "integer", "string", "boolean" or "time"
-    attributes: dict[str, str]
+    #: name → "number", "integer", "string", "boolean" or "time"; an array has a list with one of them
+    attributes: dict[str, str | list[str]]
     engine: Always[str] = None
     #: how long events are replayed to later subscriptions: 0, seconds, or "forever"
     availability: Always[float | Annotated[str, Literal["forever"]]] = None
+    #: whether events have no fields but the attributes
+    closed: Always[bool] = None
 
 
 class FullTopic(Topic, frozen=True, kw_only=True):

@@ -44,8 +44,11 @@ def read_secret_file(file: Path | None) -> str | None:
         fail(f"cannot read {file}: {error.strerror}", USAGE)
 
 
-def parse_event(pairs: Iterable[str], attributes: Mapping[str, str]) -> Event:
-    """Builds an event from NAME=VALUE arguments, with values of the topic's types."""
+def parse_event(pairs: Iterable[str], attributes: Mapping[str, str | list[str]]) -> Event:
+    """Builds an event from NAME=VALUE arguments, with values of the topic's types.
+
+    Arrays are written as JSON; so are objects and arrays for a name that the topic does not declare.
+    """
     event: Event = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -60,7 +63,9 @@ def parse_event(pairs: Iterable[str], attributes: Mapping[str, str]) -> Event:
     return event
 
 
-def _parse_value(name: str, text: str, kind: str | None) -> Any:
+def _parse_value(name: str, text: str, kind: str | list[str] | None) -> Any:
+    if isinstance(kind, list) or (kind is None and text.startswith(("[", "{"))):
+        return parse_json(text, f'value of "{name}"')
     try:
         match kind:
             case "integer":
@@ -70,7 +75,7 @@ def _parse_value(name: str, text: str, kind: str | None) -> Any:
             case "boolean":
                 return {"true": True, "false": False}[text]
             case _:
-                return text  # a string, a time, $id and the like, or an attribute that the network refuses
+                return text  # a string, a time, $id and the like, or a field that the topic does not declare
     except (ValueError, KeyError):
         rule = {"integer": "an integer", "number": "a number"}.get(kind or "", "true or false")
         fail(f'attribute "{name}" must be {rule}, got "{text}"', USAGE)

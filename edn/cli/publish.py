@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
+import msgspec
 import typer
 
 from edn.cli.arguments import Event, parse_event, parse_json
@@ -84,13 +85,20 @@ def _publish_arguments(topic: str, data: list[str], key: str | None, url: str, j
         if data[0].lstrip().startswith(("{", "[")):
             if len(data) > 1:
                 fail("JSON must be one argument: quote it", USAGE)
-            parsed = parse_json(data[0], "event")
+            text = data[0].encode("utf-8", "surrogateescape")
+            several = isinstance(parse_json(data[0], "event"), list)
+            # The network gets the text as it is written.
+            events: list[Event | bytes] = (
+                [bytes(one) for one in msgspec.json.decode(text, type=list[msgspec.Raw])]
+                if several
+                else [text]
+            )
         else:
-            parsed = parse_event(data, client.topic(topic).attributes)
-        if isinstance(parsed, list):
-            published = client.publish_many(topic, parsed, idempotency_key=key)
+            several, events = False, [parse_event(data, client.topic(topic).attributes)]
+        if several:
+            published = client.publish_many(topic, events, idempotency_key=key)
         else:
-            published = Published(accepted=1, ids=[client.publish(topic, parsed, idempotency_key=key)])
+            published = Published(accepted=1, ids=[client.publish(topic, events[0], idempotency_key=key)])
     show(json, published, *published.ids)
 
 
@@ -113,7 +121,7 @@ def _publish_lines(
         say(f"{done:,} events published")
 
 
-def _publish_batch(client: Client, topic: str, batch: list[tuple[int, Event]], key: str, done: int) -> None:
+def _publish_batch(client: Client, topic: str, batch: list[tuple[int, bytes]], key: str, done: int) -> None:
     from edn.client import ProblemError
 
     try:
@@ -129,7 +137,7 @@ def _publish_batch(client: Client, topic: str, batch: list[tuple[int, Event]], k
         fail(f"line {line}: {readable(problem)}\n{accepted:,} events before it are published", REFUSED)
 
 
-def _read_lines(lines: Iterable[bytes], advance: Callable[[int], None]) -> Iterator[tuple[int, Event]]:
+def _read_lines(lines: Iterable[bytes], advance: Callable[[int], None]) -> Iterator[tuple[int, bytes]]:
     for number, line in enumerate(lines, start=1):
         advance(len(line))
         if not line.strip():
@@ -140,4 +148,4 @@ def _read_lines(lines: Iterable[bytes], advance: Callable[[int], None]) -> Itera
             raise InvalidLineError(f"line {number}: {error.detail}") from error
         if not isinstance(event, dict):
             raise InvalidLineError(f"line {number}: an event must be a JSON object")
-        yield number, event
+        yield number, line.strip()  # as it is written

@@ -23,7 +23,9 @@ def create(
     attributes: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME:TYPE...", help="Attributes; types are number, integer, string, boolean and time."
+            metavar="NAME:TYPE...",
+            help="Attributes; types are number, integer, string, boolean and time; string[] is an array of "
+            "strings. Dots in a name lead into nested objects: seller.city:string.",
         ),
     ] = None,
     engine: Annotated[str | None, typer.Option(help="Matching engine. Default: that of the network.")] = None,
@@ -31,18 +33,25 @@ def create(
         str | None,
         typer.Option(help='How long events are replayed to later subscriptions: 0, seconds or "forever".'),
     ] = None,
+    closed: Annotated[
+        bool | None,
+        typer.Option(
+            "--closed/--open",
+            help="Refuse or keep fields of events that are not attributes. Default for a new topic: keep.",
+        ),
+    ] = None,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
     """Create or change a topic: edn topic create stocks symbol:string price:number"""
-    pairs: dict[str, str] = {}
+    pairs: dict[str, str | list[str]] = {}
     for attribute in attributes or []:
         attribute_name, colon, kind = attribute.rpartition(":")
         if not colon or not attribute_name or not kind:
             fail(f'an attribute must be NAME:TYPE, such as price:number, got "{attribute}"', USAGE)
         if attribute_name in pairs:
             fail(f'attribute "{attribute_name}" is given twice', USAGE)
-        pairs[attribute_name] = kind
+        pairs[attribute_name] = _parse_type(kind)
     seconds: float | str | None = availability
     if availability is not None:
         try:
@@ -51,7 +60,7 @@ def create(
         except ValueError:
             pass  # "forever", or a value that the network refuses
     with connected(url) as client:
-        topic = client.create_topic(name, pairs, engine=engine, availability=seconds)
+        topic = client.create_topic(name, pairs, engine=engine, availability=seconds, closed=closed)
     show(json, topic, f"topic {topic.name}: {_attributes(topic)}")
 
 
@@ -81,8 +90,9 @@ def show_topic(name: NameArgument, url: UrlOption = DEFAULT_URL, json: JsonOptio
         json,
         topic,
         f"topic {topic.name}",
-        f"engine {topic.engine or 'default'}, availability {_shown(topic.availability) or '0'}",
-        *(f"  {attribute}: {kind}" for attribute, kind in topic.attributes.items()),
+        f"engine {topic.engine or 'default'}, availability {_shown(topic.availability) or '0'}, "
+        + ("closed: other fields are refused" if topic.closed else "open: other fields are kept"),
+        *(f"  {attribute}: {_type(kind)}" for attribute, kind in topic.attributes.items()),
     )
 
 
@@ -99,8 +109,21 @@ def delete(
     show(json, {"deleted": name}, f"deleted topic {name}")
 
 
+def _parse_type(text: str) -> str | list[str]:
+    """Reads `string[]` or `[string]` as an array; the network refuses unknown types."""
+    if text.endswith("[]"):
+        return [text.removesuffix("[]")]
+    if text.startswith("[") and text.endswith("]"):
+        return [text[1:-1]]
+    return text
+
+
+def _type(kind: str | list[str]) -> str:
+    return f"{kind[0]}[]" if isinstance(kind, list) else kind
+
+
 def _attributes(topic: Topic) -> str:
-    return " ".join(f"{name}:{kind}" for name, kind in topic.attributes.items()) or "(no attributes)"
+    return " ".join(f"{name}:{_type(kind)}" for name, kind in topic.attributes.items()) or "(no attributes)"
 
 
 def _shown(availability: float | str | None) -> str:

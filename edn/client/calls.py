@@ -93,13 +93,17 @@ class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
 
 def create_topic(
     name: str,
-    attributes: Mapping[str, str],
+    attributes: Mapping[str, str | list[str]],
     *,
     engine: str | None = None,
     availability: float | str | None = None,
+    closed: bool | None = None,
 ) -> Call[Topic]:
-    """Creates or changes a topic; `attributes` maps names to types."""
-    body = drop_none(attributes=dict(attributes), engine=engine, availability=availability)
+    """Creates or changes a topic; `attributes` maps names to types, `["string"]` for an array of strings.
+
+    `closed`: whether events with other fields are refused.
+    """
+    body = drop_none(attributes=dict(attributes), engine=engine, availability=availability, closed=closed)
     return request("PUT", topic_path(name), Topic, body)
 
 
@@ -254,10 +258,11 @@ def unsubscribe(id: str) -> Call[None]:
 # Events
 
 
-def publish(topic: str, event: Mapping[str, Any], *, idempotency_key: str | None = None) -> Call[str]:
+def publish(topic: str, event: Mapping[str, Any] | bytes, *, idempotency_key: str | None = None) -> Call[str]:
     """Publishes one event and returns its id; it is durable when this returns.
 
-    `event` maps attributes to values; it may also contain `$id`, `$time` and `$availability`.
+    `event` is any JSON object; it may also contain `$id`, `$time` and `$availability`. As bytes, it is JSON
+    text, which subscribers get as it is.
     """
     call = _publish(topic, encoding.event(event, 0), idempotency_key or uuid.uuid4().hex)
     return call.then(lambda published: published.ids[0])
@@ -265,7 +270,7 @@ def publish(topic: str, event: Mapping[str, Any], *, idempotency_key: str | None
 
 def publish_many(
     topic: str,
-    events: Iterable[Mapping[str, Any]],
+    events: Iterable[Mapping[str, Any] | bytes],
     *,
     idempotency_key: str | None = None,
     on_accepted: Callable[[int], object] | None = None,

@@ -74,8 +74,10 @@ def _jsonable(value: object) -> object:
     raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 
-def event(event: Mapping[str, Any], index: int) -> bytes:
-    """Encodes one event of a batch; errors contain its index."""
+def event(event: Mapping[str, Any] | bytes, index: int) -> bytes:
+    """Encodes one event of a batch, unless it is JSON text already; errors contain its index."""
+    if isinstance(event, bytes):
+        return event
     try:
         return encode(event)
     except InvalidInput as error:

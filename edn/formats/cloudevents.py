@@ -2,17 +2,18 @@
 
 A request is **binary** (context attributes in `ce-…` headers, data in the body), **structured** (one JSON
 object) or a **batch** of those, by its media type. The event of the topic has the fields of the data, and the
-context attributes below `ce`, so that filters can use both: `price > 30 and ce.type == "sold"`. Attributes
-that the topic does not declare are refused by name.
+context attributes below `ce`, so that filters can use both: `price > 30 and ce.type == "sold"`. The data
+keeps its bytes. A closed topic refuses, by name, attributes that it does not declare.
 
 | CloudEvents | here |
 |---|---|
 | `id`, with `source` | `$id`, as `source#id`, which is unique |
 | `time` | `$time` |
-| other context attributes | `ce.<name>`, with the type of the topic |
+| other context attributes | `ce.<name>`, with the type of the topic if it declares them |
 | `data`, an object | its fields |
-| `data`, anything else | `ce.data`; binary data as `ce.data_base64` |
-| `specversion`, `datacontenttype` of JSON | checked, not stored |
+| `data`, an empty object, an object with `ce` or keys that begin with `$`, or anything else | `ce.data` |
+| binary data | `ce.data_base64` |
+| `specversion`, `datacontenttype` application/json | checked, not stored |
 
 Notifications are written the other way round. Events that were published as plain JSON get the `source` and
 `type` of their topic.
@@ -51,17 +52,22 @@ _NOT_NAMES = frozenset({"data"})
 #: context attributes that the network writes itself
 _WRITTEN = frozenset({"id", "specversion", "time"})
 _JSON = re.compile(r"[^;]*[/+]json\s*(;|\Z)", re.IGNORECASE)
+#: `datacontenttype` of data without one
+_DEFAULT = "application/json"
 _INTEGER = re.compile(r"-?[0-9]{1,19}\Z")
 _MEDIA = re.compile(r"[!-~]+/[ -~]+\Z")
 
 Headers = Iterable[tuple[bytes, bytes]]
+#: the fields of an object, whose values stay JSON text
+_Texts = dict[str, msgspec.Raw]
 
 
 @dataclass(frozen=True, slots=True)
 class CloudEvent:
     #: context attributes except specversion: strings, booleans and integers
     context: dict[str, Any]
-    data: Any = None
+    #: JSON text; None if there is no data
+    data: msgspec.Raw | None = None
     binary: bytes | None = None
     #: JSON pointer to the event in a batch
     place: str = ""
@@ -85,19 +91,20 @@ def read(mode: str, content_type: bytes, headers: Headers, body: bytes) -> list[
         return [_binary(content_type, headers, body)]
     value = strict_json.decode(body)
     if mode == "structured":
-        return [_structured(value, 0)]
+        return [_structured(value, msgspec.Raw(body), 0)]
     if not isinstance(value, list):
         raise InvalidEvent("a batch of CloudEvents must be an array", index=0)
-    return [_of_batch(one, index) for index, one in enumerate(value)]
+    texts = msgspec.json.decode(body, type=list[msgspec.Raw])
+    return [_of_batch(one, text, index) for index, (one, text) in enumerate(zip(value, texts, strict=True))]
 
 
-def plain(events: Iterable[CloudEvent], types: Mapping[str, str]) -> bytes:
+def plain(events: Iterable[CloudEvent], types: Mapping[str, str], *, closed: bool = False) -> bytes:
     """Converts events to JSON for a topic with these attributes; raises `InvalidEvent`."""
     made = []
     for index, event in enumerate(events):
         with _pointing_from(event.place):
-            made.append(_plain(event, types, index))
-    return msgspec.json.encode(made)
+            made.append(_plain(event, types, index, closed=closed))
+    return b"[" + b",".join(made) + b"]"
 
 
 # -- reading ----------------------------------------------------------------------------------------------
@@ -124,13 +131,19 @@ def _binary(content_type: bytes, headers: Headers, body: bytes) -> CloudEvent:
     if not body:
         return CloudEvent(context)
     if not kind or _JSON.match(kind):
-        return CloudEvent(context, strict_json.decode(body))
+        return CloudEvent(context, _checked(body))
     if kind.lower().startswith("text/"):
         try:
-            return CloudEvent(context, body.decode())
+            return CloudEvent(context, msgspec.Raw(msgspec.json.encode(body.decode())))
         except UnicodeDecodeError:
             pass
     return CloudEvent(context, binary=body)
+
+
+def _checked(text: bytes) -> msgspec.Raw:
+    """Returns JSON text as it is; raises `MalformedJson` or `TooLarge`."""
+    strict_json.decode(text)
+    return msgspec.Raw(text.strip())
 
 
 def header_value(value: bytes, name: str = "") -> str:
@@ -146,9 +159,9 @@ def header_value(value: bytes, name: str = "") -> str:
         raise InvalidEvent(f"header ce-{name} must be UTF-8 after decoding its escapes", index=0) from None
 
 
-def _of_batch(value: Any, index: int) -> CloudEvent:
+def _of_batch(value: Any, text: msgspec.Raw, index: int) -> CloudEvent:
     with _pointing_from(f"/{index}"):
-        return replace(_structured(value, index), place=f"/{index}")
+        return replace(_structured(value, text, index), place=f"/{index}")
 
 
 @contextmanager
@@ -162,7 +175,8 @@ def _pointing_from(place: str) -> Iterator[None]:
         raise
 
 
-def _structured(value: Any, index: int) -> CloudEvent:
+def _structured(value: Any, text: msgspec.Raw, index: int) -> CloudEvent:
+    """Reads an event from its decoded object and its text."""
     if not isinstance(value, dict):
         raise InvalidEvent("a CloudEvent must be an object", index=index)
     context: dict[str, Any] = {}
@@ -179,7 +193,7 @@ def _structured(value: Any, index: int) -> CloudEvent:
         context[name] = given
     _check_context(context, index)
     if "data_base64" not in value:
-        return CloudEvent(context, value.get("data"))
+        return CloudEvent(context, msgspec.json.decode(text, type=dict[str, msgspec.Raw]).get("data"))
     if "data" in value:
         raise InvalidEvent(
             "data and data_base64 must not be sent together", index=index, pointer="/data_base64"
@@ -193,7 +207,7 @@ def _structured(value: Any, index: int) -> CloudEvent:
         raise InvalidEvent("data_base64 must be base64", index=index, pointer="/data_base64") from None
     kind = context.get("datacontenttype")
     if isinstance(kind, str) and _JSON.match(kind):
-        return CloudEvent(context, strict_json.decode(binary))
+        return CloudEvent(context, _checked(binary))
     return CloudEvent(context, binary=binary)
 
 
@@ -226,44 +240,58 @@ def _check_context(context: dict[str, Any], index: int) -> None:
 # -- to a topic's attributes ------------------------------------------------------------------------------
 
 
-def _plain(event: CloudEvent, types: Mapping[str, str], index: int) -> dict[str, Any]:
+def _plain(event: CloudEvent, types: Mapping[str, str], index: int, *, closed: bool) -> bytes:
     context = event.context
     own: dict[str, Any] = {}
     for name, value in context.items():
         if name not in _OWN:
-            own[name] = _declared(name, value, types, index)
-    made: dict[str, Any] = {}
+            own[name] = _declared(name, value, types, index, closed=closed)
+    kind = context.get("datacontenttype")
+    if kind is not None and (f"{PREFIX}datacontenttype" in types or not (closed or kind == _DEFAULT)):
+        own["datacontenttype"] = kind
+    fields = b""
     if event.binary is not None:
-        own["data_base64"] = _declared("data_base64", base64.b64encode(event.binary).decode(), types, index)
-    elif isinstance(event.data, dict):
-        if "ce" in event.data:
-            raise InvalidEvent(
-                'data must not contain a field "ce": it is reserved for context attributes', index=index
-            )
-        made = {name: value for name, value in event.data.items() if not name.startswith("$")}
-        if len(made) < len(event.data):
-            raise InvalidEvent('data must not contain a field that begins with "$"', index=index)
+        encoded = base64.b64encode(event.binary).decode()
+        own["data_base64"] = _declared("data_base64", encoded, types, index, closed=closed)
     elif event.data is not None:
-        if f"{PREFIX}data" not in types:
-            raise InvalidEvent(
-                "data must be an object, unless the topic declares ce.data",
-                index=index,
-                pointer="/data",
-            )
-        own["data"] = event.data
-    made["ce"] = own
-    made["$id"] = f"{context['source']}#{context['id']}"
+        fields, refusal = _fields(bytes(event.data))
+        if refusal and closed and (refusal is not _NO_OBJECT or f"{PREFIX}data" not in types):
+            raise InvalidEvent(refusal, index=index, pointer="/data")
+        # Without this an empty object could not be told from no data.
+        empty = not fields and not closed and f"{PREFIX}data" not in types
+        if refusal or empty:
+            own["data"] = event.data
+    made: dict[str, Any] = {"$id": f"{context['source']}#{context['id']}"}
     if "time" in context:
         made["$time"] = context["time"]
-    return made
+    made["ce"] = own
+    start = msgspec.json.encode(made)
+    return start[:-1] + b"," + fields + b"}" if fields else start
 
 
-def _declared(name: str, value: Any, types: Mapping[str, str], index: int) -> Any:
+_NO_OBJECT = "data must be an object, unless the topic declares ce.data or is not closed"
+
+
+def _fields(data: bytes) -> tuple[bytes, str]:
+    """Returns the fields of data without its braces; or a reason why they cannot be fields of an event."""
+    if not data.startswith(b"{"):
+        return b"", _NO_OBJECT
+    for name in msgspec.json.decode(data, type=dict[str, msgspec.Raw]):
+        if name == "ce" or name.startswith(PREFIX):
+            return b"", 'data of a closed topic must not contain a field "ce": it has the context attributes'
+        if name.startswith("$"):
+            return b"", 'data of a closed topic must not contain a field that begins with "$"'
+    return data[1:-1].strip(), ""
+
+
+def _declared(name: str, value: Any, types: Mapping[str, str], index: int, *, closed: bool) -> Any:
     """Converts a context attribute to the type that the topic declares."""
     kind = types.get(PREFIX + name)
+    if kind is None and not closed:
+        return value
     if kind is None:
         raise InvalidEvent(
-            f'the topic does not declare the context attribute "{name}"; add an attribute '
+            f'the topic is closed and does not declare the context attribute "{name}"; add an attribute '
             f'"{PREFIX}{name}": "string"',
             index=index,
             pointer=f"/{name}",
@@ -291,26 +319,28 @@ def defaults(topic: str) -> dict[str, str]:
 
 
 def from_notification(topic: str, event: Mapping[str, Any]) -> CloudEvent:
-    """Converts an event of a notification (`id`, `time`, `attributes`) to a CloudEvent."""
+    """Converts an event of a notification (`id`, `time`, `attributes` as JSON text) to a CloudEvent."""
     assumed = defaults(topic)
-    attributes = dict(event["attributes"])
-    own = attributes.pop("ce", None)
-    kept: dict[str, Any] = dict(own) if isinstance(own, dict) else {}
-    kept |= {
-        name.removeprefix(PREFIX): attributes.pop(name)
-        for name in list(attributes)
-        if name.startswith(PREFIX)
-    }
+    fields = _raw_object(event["attributes"])
+    texts = _raw_object(fields.pop("ce", None), fields)
+    texts |= {name.removeprefix(PREFIX): fields.pop(name) for name in list(fields) if name.startswith(PREFIX)}
+    data = texts.pop("data", None)
+    kept = {name: msgspec.json.decode(text) for name, text in texts.items()}
     kept = {name: value for name, value in kept.items() if value is not None}
-    data: Any = kept.pop("data", None)
     kind = kept.pop("datacontenttype", None)
+    kind = kind if isinstance(kind, str) and _MEDIA.match(kind) else None
     binary = _decoded(kept.get("data_base64"))
     if binary is not None:
         del kept["data_base64"]
     # Attributes below `ce` that cannot be context attributes stay in the data.
-    odd = {name: kept.pop(name) for name in list(kept) if not _is_context(name, kept[name])}
+    odd = {name: texts[name] for name, value in kept.items() if not _is_context(name, value)}
+    kept = {name: value for name, value in kept.items() if name not in odd}
+    if data is not None and (fields or odd):
+        odd["data"] = data
     if odd:
-        attributes["ce"] = odd
+        fields["ce"] = msgspec.Raw(msgspec.json.encode(odd))
+    is_untouched = not texts and data is None
+    is_cloud_event = "source" in kept
     source = kept.pop("source", assumed["source"])
     id = str(event["id"])
     context = {
@@ -321,13 +351,26 @@ def from_notification(topic: str, event: Mapping[str, Any]) -> CloudEvent:
         **{name: _context_value(value) for name, value in kept.items()},
     }
     if binary is not None:
-        known = isinstance(kind, str) and _MEDIA.match(kind)
-        context["datacontenttype"] = kind if known else "application/octet-stream"
+        context["datacontenttype"] = kind or "application/octet-stream"
         return CloudEvent(context, binary=binary)
-    if attributes or data is None:
-        data = attributes
-    context["datacontenttype"] = "application/json"
+    if is_untouched:
+        data = event["attributes"]
+    elif fields or (data is None and not is_cloud_event):
+        data = msgspec.Raw(msgspec.json.encode(fields))
+    if data is not None or kind is not None:
+        context["datacontenttype"] = kind or _DEFAULT
     return CloudEvent(context, data)
+
+
+def _raw_object(text: msgspec.Raw | None, fields: _Texts | None = None) -> _Texts:
+    """Decodes an object whose values stay JSON text. `fields` gets back a `ce` that is not an object."""
+    try:
+        return {} if text is None else msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:
+        if fields is None or text is None:
+            raise
+        fields["ce"] = text
+        return {}
 
 
 def _decoded(encoded: object) -> bytes | None:
@@ -340,7 +383,7 @@ def _decoded(encoded: object) -> bytes | None:
 
 def _is_context(name: str, value: object) -> bool:
     """Whether an attribute below `ce` can be a context attribute that the network does not write itself."""
-    return bool(_NAME.match(name)) and name not in _WRITTEN and not isinstance(value, dict)
+    return bool(_NAME.match(name)) and name not in _WRITTEN and not isinstance(value, dict | list)
 
 
 def _context_value(value: Any) -> str | bool | int:
@@ -357,8 +400,13 @@ def as_binary(event: CloudEvent) -> tuple[list[tuple[str, str]], str, bytes]:
         if name != "datacontenttype":
             text = ("true" if value else "false") if isinstance(value, bool) else str(value)
             headers.append((f"ce-{name}", escaped(text)))
-    body = event.binary if event.binary is not None else msgspec.json.encode(event.data)
-    return headers, str(event.context["datacontenttype"]), body
+    kind = str(event.context.get("datacontenttype", _DEFAULT))
+    if event.binary is not None:
+        return headers, kind, event.binary
+    body = b"" if event.data is None else bytes(event.data)
+    if kind.lower().startswith("text/") and body.startswith(b'"'):
+        body = msgspec.json.decode(body, type=str).encode()
+    return headers, kind, body
 
 
 #: U+0021 to U+007E except the quotation mark and the percent sign
@@ -374,7 +422,7 @@ def as_structured(event: CloudEvent) -> dict[str, Any]:
     made: dict[str, Any] = {"specversion": SPECVERSION, **event.context}
     if event.binary is not None:
         made["data_base64"] = base64.b64encode(event.binary).decode()
-    else:
+    elif event.data is not None:
         made["data"] = event.data
     return made
 

@@ -1,8 +1,12 @@
-"""The XML form of an event: one element per attribute, dots in names as nesting.
+"""The XML form of an event: one element per field, nested like the objects, one per element of an array.
 
-    {"symbol": "GE", "price": 31.5, "at.floor": 3}
+    {"symbol": "GE", "price": 31.5, "at": {"floor": 3}, "tags": ["a", "b"]}
 
-    <e:event xmlns:e="urn:edn:soap"><symbol>GE</symbol><price>31.5</price><at><floor>3</floor></at></e:event>
+    <e:event xmlns:e="urn:edn:soap"><symbol>GE</symbol><price>31.5</price><at><floor>3</floor></at>
+    <tags>a</tags><tags>b</tags></e:event>
+
+An array inside an array is written as JSON text, and null in an array as an element with `xsi:nil`. A dotted
+key of the event is nested, too. In the other direction, the values of undeclared fields are strings.
 
 Numbers are decimals without an exponent, the only form that XPath 1.0 reads; booleans are `true` and `false`.
 A part of a name that is not an XML name is escaped as `_x0031_st`. Characters that are invalid in XML become
@@ -13,13 +17,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 from lxml import etree
 
-from edn.formats.xml import Element, local_name, namespace_of, valid_text
+from edn.errors import MalformedXml
+from edn.formats.xml import Element, local_name, valid_text
 
 #: namespace of all elements of the network
 NAMESPACE = "urn:edn:soap"
@@ -40,7 +46,9 @@ _LONGEST_NUMBER = 400
 
 
 def element_name(part: str) -> str:
-    """Escapes a part of an attribute's name as the name of an element."""
+    """Escapes a part of an attribute's name as the name of an element; the empty name becomes `_`."""
+    if not part:
+        return "_"
     return part if _PLAIN.match(part) and "_x" not in part else _ESCAPED.sub(_escape, part)
 
 
@@ -79,7 +87,7 @@ def decimal(number: float) -> str:
 
 
 def build(attributes: Iterable[tuple[str, str]], parent: Element | None = None) -> Element:
-    """Builds an event from pairs of dotted name and text."""
+    """Builds an event from pairs of dotted name and text, for XPath."""
     root = etree.Element(EVENT, nsmap=_PREFIXES) if parent is None else parent
     inner: dict[str, Element] = {}
     for name, content in attributes:
@@ -99,40 +107,91 @@ def build(attributes: Iterable[tuple[str, str]], parent: Element | None = None) 
     return root
 
 
-def flatten(attributes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yields pairs of dotted name and text for a JSON object; nulls are missing."""
-    for name, value in attributes.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{name}.")
-        elif value is not None:
-            yield prefix + name, format_value(value)
+def build_document(event: Mapping[str, Any]) -> Element:
+    """Builds an event from its JSON object."""
+    root = etree.Element(EVENT, nsmap=_PREFIXES)
+    for name, value in event.items():
+        place = root
+        *outer, last = name.split(".")
+        for part in outer:
+            inner = place.find(element_name(part))
+            place = etree.SubElement(place, element_name(part)) if inner is None else inner
+        known = place.find(element_name(last)) if isinstance(value, Mapping) else None
+        if known is not None:  # from a dotted key
+            _fill(known, value)
+        else:
+            _append(place, last, value)
+    return root
+
+
+def _append(parent: Element, name: str, value: Any) -> None:
+    """Adds a field of an object; null is missing."""
+    if isinstance(value, list):
+        for one in value:
+            element = etree.SubElement(parent, element_name(name))
+            if one is None:
+                element.set(_NIL, "true")
+            else:
+                _fill(element, one)
+    elif value is not None:
+        _fill(etree.SubElement(parent, element_name(name)), value)
+
+
+def _fill(element: Element, value: Any) -> None:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            _append(element, name, inner)
+        return
+    text = valid_text(msgspec.json.encode(value).decode()) if isinstance(value, list) else format_value(value)
+    if text:  # parsers create no text node for an empty text
+        element.text = text
 
 
 def read(event: Element, types: Mapping[str, str]) -> dict[str, Any]:
-    """Reads the attributes of an event as JSON values of the topic's types.
+    """Reads an event as a JSON object, with values of the topic's types; arrays are of type `string[]`.
 
-    Values of a wrong type stay strings, and unknown attributes are returned; the check of events refuses
-    both.
+    Values of a wrong type stay strings, as those of undeclared fields do; the check of events refuses them.
     """
+    return _read_object(event, "", types)
+
+
+def _read_object(parent: Element, prefix: str, types: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    _read_into(found, event, "", types)
+    for child in parent:
+        place, path = found, prefix
+        if child.tag == ATTRIBUTE:
+            *outer, name = _given_name(child).split(".")
+            for part in outer:
+                path += part + "."
+                inner = place.setdefault(part, {})
+                if not isinstance(inner, dict):
+                    raise MalformedXml(f'element "{part[:60]}" must not have both a text and attributes')
+                place = inner
+        else:
+            name = attribute_part(local_name(child))
+        type_ = types.get(path + name, "")
+        if len(child):
+            _add(place, name, _read_object(child, f"{path}{name}.", types), type_)
+        elif child.get(_NIL) not in ("true", "1"):
+            _add(place, name, _value(child.text or "", type_.removesuffix("[]")), type_)
     return found
 
 
-def _read_into(found: dict[str, Any], parent: Element, prefix: str, types: Mapping[str, str]) -> None:
-    for child in parent:
-        if child.tag == ATTRIBUTE and child.get("name") is not None:
-            name = prefix + str(child.get("name"))
-        elif namespace_of(child) == NAMESPACE and not prefix and local_name(child) == "attribute":
-            name = ""  # a missing name: refused by the check of events
-        else:
-            name = prefix + attribute_part(local_name(child))
-        if len(child):
-            _read_into(found, child, name + ".", types)
-        elif child.get(_NIL) not in ("true", "1"):
-            value = _value(child.text or "", types.get(name))
-            # A repeated element is an array, which the check of events refuses.
-            found[name] = [found[name], value] if name in found else value
+def _given_name(child: Element) -> str:
+    name = child.get("name")
+    if not name:
+        raise MalformedXml("an attribute of an event must have a name: <e:attribute name=…>")
+    return str(name)
+
+
+def _add(place: dict[str, Any], name: str, value: Any, type_: str) -> None:
+    """Adds a value; repeated elements, and all values of a declared array, are an array."""
+    if name not in place:
+        place[name] = [value] if type_.endswith("[]") else value
+    elif isinstance(place[name], list):
+        place[name].append(value)
+    else:
+        place[name] = [place[name], value]
 
 
 def _value(content: str, type_: str | None) -> Any:

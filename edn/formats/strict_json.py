@@ -45,6 +45,13 @@ def check_keys(body: bytes) -> None:
     json.loads(body.decode(), object_pairs_hook=_without_repeats, parse_int=float)
 
 
+def check_range(body: bytes) -> None:
+    """Raises `MalformedJson` for a number beyond a double. The body must be valid JSON."""
+    place = _beyond_range(body)
+    if place is not None:
+        raise _out_of_range(place)
+
+
 def token(key: str) -> str:
     """Escapes a key as a reference token of a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
@@ -94,8 +101,7 @@ def _refuse(body: bytes, error: Exception) -> NoReturn:
     except UnicodeDecodeError as broken:
         raise MalformedJson(f"not UTF-8 at byte {broken.start}") from None
     if isinstance(error, msgspec.ValidationError):
-        place = _beyond_range(body)
-        raise MalformedJson("a number must be within the range of a 64-bit double", pointer=place) from None
+        raise _out_of_range(_beyond_range(body)) from None
     if not body.strip():
         raise MalformedJson("the body must be JSON, got an empty body") from None
     what = str(error).removeprefix("JSON is malformed: ")
@@ -104,6 +110,10 @@ def _refuse(body: bytes, error: Exception) -> NoReturn:
     elif what == "Input data was truncated":
         what = f"unexpected end at byte {len(body)}"
     raise MalformedJson(f"not JSON: {what}") from None
+
+
+def _out_of_range(pointer: str | None) -> MalformedJson:
+    return MalformedJson("a number must be within the range of a 64-bit double", pointer=pointer)
 
 
 def _too_deep() -> TooLarge:

@@ -1,4 +1,4 @@
-"""The five attribute types as ordered domains, and the map from their values to coordinates.
+"""The attribute types as ordered domains, and the map from their values to coordinates.
 
 Events and filters use the same monotone map to doubles. Where it merges values (long strings, integers and
 times beyond 2^53), rectangles are covers and not exact. No other module maps values to numbers.
@@ -14,6 +14,9 @@ of its ordered domain. A domain has a least mark, a successor for each mark, and
     string    str, by code point               its UTF-8       + NUL          FF, in no UTF-8
 
 UTF-8 sorts like code points, so bytes can stand for strings.
+
+An array has one mark, 0: its coordinate only tells that it is there. The predicate decides conditions on its
+elements, which have the domain of their type.
 """
 
 from __future__ import annotations
@@ -21,12 +24,14 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 from edn.model.messages import describe
 from edn.model.rect import LOWEST
 
 Key = float | int | str | bool
+#: what predicates compare: the key of a scalar, or the keys of an array's elements
+Value = Key | tuple[Key, ...]
 #: element of an ordered domain; only marks of one domain are compared
 Mark = Any
 
@@ -95,9 +100,9 @@ def is_encodable(text: str) -> bool:
 class Domain:
     """An attribute type: its values, their order and their coordinates."""
 
-    name: ClassVar[str]
+    name: str
     #: name with an article, for messages
-    noun: ClassVar[str]
+    noun: str
     least: Mark
     end: Mark
 
@@ -263,6 +268,40 @@ class String(Domain):
         return float(code * self._WEIGHTS[len(first)])
 
 
-DOMAINS: dict[str, Domain] = {
+#: ends the name of an array's type, after that of its elements: `string[]`
+ARRAY = "[]"
+
+
+class Array(Whole):
+    """Arrays whose elements have one type."""
+
+    least = 0
+    end = 1
+
+    def __init__(self, element: Domain) -> None:
+        self.element = element
+        self.name = f"{element.name}{ARRAY}"
+        self.noun = f"an array of {element.name}s"
+
+    def key(self, value: object) -> Key:
+        raise ValueError(f"got {describe(value)}")
+
+    def coordinate(self, key: Any) -> float:
+        return 0.0
+
+
+SCALARS: dict[str, Domain] = {
     domain.name: domain for domain in (Number(), Integer(), String(), Boolean(), Time())
 }
+DOMAINS: dict[str, Domain] = SCALARS | {
+    array.name: array for array in [Array(element) for element in SCALARS.values()]
+}
+
+
+def is_array(type_: str) -> bool:
+    return type_.endswith(ARRAY)
+
+
+def element_of(type_: str) -> str:
+    """Returns the type of an array's elements."""
+    return type_.removesuffix(ARRAY)

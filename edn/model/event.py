@@ -3,18 +3,21 @@
 Theory of operation
 -------------------
 This is the hot path, so C code works on whole batches. Each schema has one `msgspec` struct with one field
-per attribute. One call decodes the body into a list of structs, another encodes them into the stored bodies,
-and one pass per column fills the matrix of points. `msgspec` accepts repeated keys; they show as a surplus of
-colons in the body (see `edn.formats.strict_json`).
+per attribute. One call decodes the body into a list of structs; it skips undeclared fields, and checks their
+syntax. Another cuts the events out of the body, as they were sent (`edn.protocol.documents`), and finds what
+`msgspec` does not: repeated keys, for example. One pass per column fills the matrix of points.
 
 A body that this path rejects goes to `edn.model.event_check`, which checks event by event. It names the first
-invalid event, or accepts what the struct is too strict for (a dotted key, an integer written as 5.0).
+invalid event, or accepts what the fast path is too strict for (an integer written as 5.0, an escaped key).
+
+If every attribute is a number and present, a body with as many colons as values has no other fields, and
+usually contains the lines already.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
@@ -26,11 +29,14 @@ import numpy.typing as npt
 from msgspec import UNSET, UnsetType
 
 from edn.errors import CorruptMessage
+from edn.formats.documents import Lines
 from edn.formats.ndjson import split
-from edn.formats.strict_json import check_keys, escapes_a_colon
-from edn.model.coordinates import DOMAINS, Domain, Key, instant
-from edn.model.event_check import MAX_ID, CheckedEvent, check_events, flatten
+from edn.model.coordinates import DOMAINS, Domain, Value, element_of, instant, is_array
+from edn.model.event_check import MAX_ELEMENTS, MAX_ID, CheckedEvent, check_events, read_value, value_at
 from edn.model.rect import MISSING
+
+#: cuts the events out of a body of valid JSON; None if it cannot tell
+CutEvents = Callable[[bytes], Lines | None]
 
 #: cached coordinates of strings and times, divided among the columns
 _CACHED = 65_536
@@ -55,8 +61,6 @@ _OWN_FIELDS: list[tuple[str, Any, Any]] = [
 ]
 _OWN_NAMES = {"id_": "$id", "time_": "$time", "availability_": "$availability"}
 
-_encoder = msgspec.json.Encoder()
-
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
@@ -68,7 +72,7 @@ class EventBatch:
     stamps: list[int | None]
     #: seconds, or `inf`; None is the topic's default
     availabilities: list[float | None]
-    #: attributes as JSON, without keys that begin with $, one line per event
+    #: the events as they were sent, without keys that begin with $, one line per event
     lines: bytes
     #: float64 (n, width of the schema)
     points: npt.NDArray[np.float64]
@@ -106,23 +110,30 @@ class _Field:
     name: str
     type: str
     place: int
+    #: raises ValueError for an attribute that is given twice
     get: Callable[[Any], Any]
+    #: reads the attribute of all events
+    column: Callable[[Sequence[Any]], list[Any]]
     coordinates: _Coordinates | None
 
 
 class EventDecoder:
     """Decodes the events of one schema. Building the structs is slow, so each schema has one decoder."""
 
-    def __init__(self, attributes: Mapping[str, tuple[int, str]], width: int) -> None:
+    def __init__(
+        self, attributes: Mapping[str, tuple[int, str]], width: int, *, closed: bool = False
+    ) -> None:
         """`attributes`: name → (column, type) of live attributes; `width`: number of columns."""
         self._attributes = dict(attributes)
         self._types = {name: type_ for name, (_, type_) in attributes.items()}
         self._width = width
+        self._closed = closed
         tree = _tree(self._types)
-        strict = _struct(tree, strict=True)
-        self._one = msgspec.json.Decoder(strict)
-        self._many = msgspec.json.Decoder(list[strict])  # type: ignore[valid-type]  # the struct is made at run time
-        self._stored = msgspec.json.Decoder(_struct(tree, strict=False))
+        dotted = [name for name in self._types if "." in name]
+        accepted = _struct(tree, dotted, own=True, closed=closed)
+        self._one = msgspec.json.Decoder(accepted)
+        self._many = msgspec.json.Decoder(list[accepted])  # type: ignore[valid-type]  # the struct is made at run time
+        self._stored = msgspec.json.Decoder(_struct(tree, dotted))
         texts = sum(type_ in _TEXTS for type_ in self._types.values())
         capacity = max(_MIN_CACHED, _CACHED // max(1, texts))
         self._fields = [
@@ -130,7 +141,7 @@ class EventDecoder:
                 name,
                 type_,
                 place,
-                _getter(tree, name),
+                *_getters(tree, name, dotted),
                 _Coordinates(DOMAINS[type_], capacity) if type_ in _TEXTS else None,
             )
             for name, (place, type_) in attributes.items()
@@ -143,48 +154,59 @@ class EventDecoder:
             attrgetter(*flat) if numbers and ordered and width > 1 else None
         )
 
-    def decode(self, body: bytes) -> EventBatch:
+    def decode(self, body: bytes, cut: CutEvents | None = None) -> EventBatch:
         """Decodes every event of the body; raises `InvalidEvent`, `MalformedJson` or `TooLarge`."""
-        try:
-            alone = body.lstrip()[:1] == b"{"
-            events = [self._one.decode(body)] if alone else self._many.decode(body)
-            return self._batch(body, events)
-        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError):
-            return self._checked_batch(check_events(body, self._types))
+        if cut is not None:
+            try:
+                alone = body.lstrip()[:1] == b"{"
+                events = [self._one.decode(body)] if alone else self._many.decode(body)
+                batch = self._batch(body, events, cut)
+            except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError):
+                batch = None
+            if batch is not None:
+                return batch
+        return self._checked_batch(*check_events(body, self._types, closed=self._closed))
 
-    def values(self, body: bytes) -> dict[str, Key]:
+    def values(self, body: bytes, point: Sequence[float] | None = None) -> dict[str, Value]:
         """Reads a stored body for predicates. A value that does not fit the current type is missing."""
+        fields = self._fields
+        if point is not None and (MISSING in point or len(point) < self._width):
+            width = len(point)
+            fields = [one for one in fields if one.place < width and point[one.place] != MISSING]
         try:
             event = self._stored.decode(body)
-            found: dict[str, Key] = {}
-            for field in self._fields:
+            found: dict[str, Value] = {}
+            for field in fields:
                 value = field.get(event)
                 if value is not None and value is not UNSET:
-                    found[field.name] = instant(value) if field.type == "time" else value
+                    if field.type == "time":
+                        value = instant(value)
+                    elif type(value) is list:
+                        value = tuple(map(instant, value) if field.type == "time[]" else value)
+                    found[field.name] = value
             return found
         except (msgspec.ValidationError, ValueError):
-            return self._fitting_values(body)
+            return _fitting_values(body, fields)
 
-    def _batch(self, body: bytes, events: Sequence[Any]) -> EventBatch:
+    def _batch(self, body: bytes, events: Sequence[Any], cut: CutEvents) -> EventBatch | None:
+        """Builds the batch; None if the fast path cannot tell whether the body is valid."""
         count = len(events)
+        dense = self._dense(events)
+        # Most bodies contain neither $ nor an escape, so no key begins with $.
+        if dense is not None and b"$" not in body and b"\\" not in body and _colons(body) == dense.size:
+            lines = _lines_of(body, count)
+            if lines is not None:
+                return EventBatch([None] * count, [None] * count, [None] * count, lines, dense)
+        found = cut(body)
+        if found is None:
+            return None
         ids: list[Any] = [None] * count
         stamps: list[Any] = [None] * count
         availabilities: list[Any] = [None] * count
-        colons = 0
-        dense = self._dense(events)
-        # Most bodies contain neither $ nor an escape, so no key begins with $.
-        if b"$" in body or b"\\" in body:
-            colons = _extract_own(events, ids, stamps, availabilities)
-        elif dense is not None and _colons(body) == dense.size:
-            # Numbers only, each attribute once: usually the body contains the lines already.
-            lines = _lines_of(body, count)
-            if lines is not None:
-                return EventBatch(ids, stamps, availabilities, lines, dense)
-        lines = _encoder.encode_lines(events)
-        if _colons(body) != colons + _colons(lines) or escapes_a_colon(body):
-            check_keys(body)
+        if found.own and _extract_own(events, ids, stamps, availabilities) != found.own:
+            return None  # a key that begins with $ and is not one of ours
         points = self._points(events) if dense is None else dense
-        return EventBatch(ids, stamps, availabilities, lines, points)
+        return EventBatch(ids, stamps, availabilities, found.text, points)
 
     def _dense(self, events: Sequence[Any]) -> npt.NDArray[np.float64] | None:
         """Builds all points at once if every attribute is a number and present; otherwise returns None."""
@@ -203,7 +225,10 @@ class EventDecoder:
         if not events:
             return points
         for field in self._fields:
-            given = list(map(field.get, events))
+            given = field.column(events)
+            if is_array(field.type):
+                points[:, field.place] = list(map(_presence(field.type), given))
+                continue
             if field.coordinates is not None:
                 points[:, field.place] = list(map(field.coordinates.__getitem__, given))
                 continue
@@ -216,34 +241,50 @@ class EventDecoder:
             points[:, field.place] = column
         return points
 
-    def _checked_batch(self, events: Sequence[CheckedEvent]) -> EventBatch:
+    def _checked_batch(self, events: Sequence[CheckedEvent], lines: bytes) -> EventBatch:
         points = np.full((len(events), self._width), MISSING)
         for row, event in enumerate(events):
-            for name, key in event.keys.items():
+            for name, value in event.values.items():
                 place, type_ = self._attributes[name]
-                points[row, place] = DOMAINS[type_].coordinate(key)
+                points[row, place] = DOMAINS[type_].coordinate(value)
         return EventBatch(
             ids=[event.id for event in events],
             stamps=[event.stamp for event in events],
             availabilities=[event.availability for event in events],
-            lines=_encoder.encode_lines([event.attributes for event in events]),
+            lines=lines,
             points=points,
         )
 
-    def _fitting_values(self, body: bytes) -> dict[str, Key]:
-        found: dict[str, Key] = {}
+
+def _fitting_values(body: bytes, fields: Iterable[_Field]) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    try:
+        event = msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptMessage(f"the body of an event must be a JSON object: {error}") from None
+    for field in fields:
         try:
-            event = msgspec.json.decode(body, type=dict[str, Any])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise CorruptMessage(f"the body of an event must be a JSON object: {error}") from None
-        for name, value in flatten(event):
-            type_ = self._types.get(name)
-            if type_ is not None and value is not None:
-                try:
-                    found[name] = DOMAINS[type_].key(value)
-                except ValueError:
-                    continue
-        return found
+            value = value_at(event, field.name)
+            if value is not None:
+                found[field.name] = read_value(field.type, value)
+        except ValueError:
+            continue
+    return found
+
+
+def _presence(type_: str) -> Callable[[Any], float]:
+    """Returns the map from an array, null or nothing to its coordinate."""
+    check = instant if element_of(type_) == "time" else None
+
+    def coordinate(given: Any) -> float:
+        if given is None or given is UNSET:
+            return MISSING
+        if check is not None:
+            for element in given:
+                check(element)
+        return 0.0
+
+    return coordinate
 
 
 def _lines_of(body: bytes, count: int) -> bytes | None:
@@ -262,21 +303,20 @@ def _colons(text: bytes) -> int:
 
 
 def _extract_own(events: Sequence[Any], ids: list[Any], stamps: list[Any], availabilities: list[Any]) -> int:
-    """Moves the $ keys from the events into the lists; returns the number of their colons in the body."""
-    colons = 0
+    """Copies the values of our own keys into the lists; returns how many there are."""
+    found = 0
     for place, event in enumerate(events):
-        for own in (event.id_, event.time_, event.availability_):
-            if own is not UNSET:
-                colons += 1 + (own.count(":") if isinstance(own, str) else 0)
         if event.id_ is not UNSET:
+            found += 1
             ids[place] = event.id_
         if event.time_ is not UNSET:
+            found += 1
             stamps[place] = instant(event.time_)
         if event.availability_ is not UNSET:
+            found += 1
             given = event.availability_
             availabilities[place] = math.inf if isinstance(given, str) else given + 0.0
-        event.id_ = event.time_ = event.availability_ = UNSET
-    return colons
+    return found
 
 
 #: part of a name → the type, or the parts below it
@@ -294,33 +334,79 @@ def _tree(types: Mapping[str, str]) -> _Tree:
     return tree
 
 
-def _struct(tree: _Tree, *, strict: bool, own: bool = True) -> type[msgspec.Struct]:
-    """Builds the struct of an event or of a nested object. Fields are numbered, as any name is valid."""
-    fields = list(_OWN_FIELDS) if strict and own else []
-    names = dict(_OWN_NAMES) if strict and own else {}
+def _struct(
+    tree: _Tree, dotted: Sequence[str] = (), *, own: bool = False, closed: bool = False
+) -> type[msgspec.Struct]:
+    """Builds the struct of an event or of a nested object. Fields are numbered, as any name is valid.
+
+    `dotted`: names that may also be keys. `own`: whether there are keys that begin with $.
+    """
+    fields = list(_OWN_FIELDS) if own else []
+    names = dict(_OWN_NAMES) if own else {}
     for number, (part, below) in enumerate(tree.items()):
-        type_ = _JSON_TYPES[below] if isinstance(below, str) else _struct(below, strict=strict, own=False)
+        type_ = _json_type(below) if isinstance(below, str) else _struct(below, closed=closed)
         fields.append((f"f{number}", type_ | None | UnsetType, UNSET))
         names[f"f{number}"] = part
-    return msgspec.defstruct("Event", fields, rename=names, forbid_unknown_fields=strict, gc=False)
+    for number, name in enumerate(dotted):
+        type_ = _json_type(_leaf(tree, name))
+        fields.append((f"d{number}", type_ | None | UnsetType, UNSET))
+        names[f"d{number}"] = name
+    return msgspec.defstruct("Event", fields, rename=names, forbid_unknown_fields=closed, gc=False)
 
 
-def _getter(tree: _Tree, name: str) -> Callable[[Any], Any]:
-    """Returns a function that reads an attribute; it is absent if its parent object is absent or null."""
+def _json_type(type_: str) -> Any:
+    if not is_array(type_):
+        return _JSON_TYPES[type_]
+    elements: Any = _JSON_TYPES[element_of(type_)]
+    return Annotated[list.__class_getitem__(elements), msgspec.Meta(max_length=MAX_ELEMENTS)]
+
+
+def _leaf(tree: _Tree, name: str) -> str:
+    node: Any = tree
+    for part in name.split("."):
+        node = node[part]
+    return str(node)
+
+
+def _getters(
+    tree: _Tree, name: str, dotted: Sequence[str]
+) -> tuple[Callable[[Any], Any], Callable[[Sequence[Any]], list[Any]]]:
+    """Returns functions that read an attribute, nested or under its dotted name, of one event and of many.
+
+    It is absent if its parent object is absent or null.
+    """
     path: list[str] = []
     node: Any = tree
     for part in name.split("."):
         path.append(f"f{list(node).index(part)}")
         node = node[part]
     if len(path) == 1:
-        return attrgetter(path[0])
+        flat = attrgetter(path[0])
+        return flat, lambda events: list(map(flat, events))
     *parents, leaf = path
+    direct_path = attrgetter(".".join(path))
+    alias = attrgetter(f"d{dotted.index(name)}")
 
     def get(event: Any) -> Any:
+        direct = alias(event)
         for parent in parents:
             event = getattr(event, parent)
             if event is None or event is UNSET:
-                return UNSET
-        return getattr(event, leaf)
+                return direct
+        nested = getattr(event, leaf)
+        if nested is None or nested is UNSET:
+            return direct
+        if direct is not None and direct is not UNSET:
+            raise ValueError("the attribute is given twice")
+        return nested
 
-    return get
+    def column(events: Sequence[Any]) -> list[Any]:
+        # Usually every event has the parents, and none a dotted key; `attrgetter` is several times as fast.
+        if list(map(alias, events)).count(UNSET) == len(events):
+            try:
+                return list(map(direct_path, events))
+            except AttributeError:
+                pass  # a parent is absent or null
+        return list(map(get, events))
+
+    return get, column

@@ -4,6 +4,8 @@ Columns are append-only, so points and rectangles of an earlier schema stay vali
 column of a removed attribute is retired; an attribute that returns with another type gets a new column. On
 the wire a schema is its (name, type) pairs in column order. A later column retires earlier ones that conflict
 with it: columns with the same name, or with a parent's or child's name (`a` and `a.b`).
+
+The type of an array is `["string"]` in the interface and `string[]` inside the network.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from functools import cached_property
 
 from edn.errors import InvalidSchema
 from edn.formats.strict_json import token
-from edn.model.coordinates import DOMAINS, Domain, Key
-from edn.model.event import EventBatch, EventDecoder
+from edn.model.coordinates import ARRAY, DOMAINS, SCALARS, Domain, Value, element_of, is_array
+from edn.model.event import CutEvents, EventBatch, EventDecoder
 from edn.model.messages import describe, quote
 
 MAX_ATTRIBUTES = 256
@@ -25,6 +27,14 @@ MAX_NAME = 128
 MAX_PARTS = 30
 
 _NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*")
+
+#: a type in the interface: the name of a type, or a list with that of an array's elements
+AttributeType = str | list[str]
+
+
+def public_type(type_: str) -> AttributeType:
+    """Writes a type as the interface does: `string[]` as `["string"]`."""
+    return [element_of(type_)] if is_array(type_) else type_
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +53,16 @@ class Column:
 @dataclass(frozen=True)  # no slots: `cached_property` needs a `__dict__`
 class Schema:
     columns: tuple[Column, ...]
+    #: whether events have no fields but the attributes
+    closed: bool = False
 
     @classmethod
-    def parse(cls, attributes: object) -> Schema:
+    def parse(cls, attributes: object, *, closed: bool = False) -> Schema:
         """Parses a new topic's schema, `{"symbol": "string", …}`; raises `InvalidSchema` with a pointer."""
-        return cls(tuple(Column(name, type_) for name, type_ in _checked(attributes).items()))
+        return cls(tuple(Column(name, type_) for name, type_ in _checked(attributes).items()), closed)
 
     @classmethod
-    def from_wire(cls, columns: Sequence[Sequence[str]]) -> Schema:
+    def from_wire(cls, columns: Sequence[Sequence[str]], *, closed: bool = False) -> Schema:
         """Restores a schema from `to_wire`, except that attributes removed without a successor are live."""
         for index, (_, type_) in enumerate(columns):
             if type_ not in DOMAINS:
@@ -65,7 +77,7 @@ class Schema:
             live.append(Column(name, type_, retired=clashing))
             later.add(name)
             above.update(ancestors)
-        return cls(tuple(reversed(live)))
+        return cls(tuple(reversed(live)), closed)
 
     def to_wire(self) -> list[tuple[str, str]]:
         return [(column.name, column.type) for column in self.columns]
@@ -75,9 +87,14 @@ class Schema:
         return len(self.columns)
 
     @cached_property
-    def attributes(self) -> dict[str, str]:
-        """Name → type of the live attributes."""
+    def types(self) -> dict[str, str]:
+        """Name → type of the live attributes, as inside the network."""
         return {column.name: column.type for column in self.columns if not column.retired}
+
+    @cached_property
+    def attributes(self) -> dict[str, AttributeType]:
+        """Name → type of the live attributes, as in the interface."""
+        return {name: public_type(type_) for name, type_ in self.types.items()}
 
     def column_of(self, name: str) -> int | None:
         return self._places.get(name)
@@ -85,7 +102,7 @@ class Schema:
     def removed(self, attributes: object) -> list[str]:
         """Lists the names that new attributes lack or have with another type."""
         new = _checked(attributes)
-        return [name for name, type_ in self.attributes.items() if new.get(name) != type_]
+        return [name for name, type_ in self.types.items() if new.get(name) != type_]
 
     def evolve(self, attributes: object) -> Schema:
         """Returns the schema with new attributes; every column keeps its place."""
@@ -97,20 +114,29 @@ class Schema:
                 columns.append(Column(name, type_))
             else:
                 columns[place] = Column(name, type_)
-        return self if tuple(columns) == self.columns else Schema(tuple(columns))
+        return self if tuple(columns) == self.columns else replace(self, columns=tuple(columns))
 
-    def decode_events(self, body: bytes) -> EventBatch:
-        """Decodes a JSON object or array of events; raises `InvalidEvent`, `MalformedJson` or `TooLarge`."""
-        return self._decoder.decode(body)
+    def decode_events(self, body: bytes, cut: CutEvents | None = None) -> EventBatch:
+        """Decodes a JSON object or array of events; raises `InvalidEvent`, `MalformedJson` or `TooLarge`.
 
-    def values(self, body: bytes) -> dict[str, Key]:
-        """Reads the attributes of a stored body as values for predicates, without missing ones."""
-        return self._decoder.values(body)
+        `cut`: `edn.protocol.documents.cut_events`, for speed.
+        """
+        return self._decoder.decode(body, cut)
+
+    def values(self, body: bytes, point: Sequence[float] | None = None) -> dict[str, Value]:
+        """Reads the attributes of a stored body as values for predicates, without missing ones.
+
+        `point`: the event's point, which tells what was missing when the event was accepted. A field that
+        was declared later may be in the body, but not in the point.
+        """
+        return self._decoder.values(body, point)
 
     @cached_property
     def _decoder(self) -> EventDecoder:
         return EventDecoder(
-            {name: (place, self.columns[place].type) for name, place in self._places.items()}, self.width
+            {name: (place, self.columns[place].type) for name, place in self._places.items()},
+            self.width,
+            closed=self.closed,
         )
 
     @cached_property
@@ -162,9 +188,7 @@ def _checked(attributes: object) -> dict[str, str]:
     checked: dict[str, str] = {}
     for name, type_ in attributes.items():
         _check_name(name)
-        if not isinstance(type_, str) or type_ not in DOMAINS:
-            raise _unknown_type(f'attribute "{name}"', type_, "/" + token(name))
-        checked[name] = type_
+        checked[name] = _checked_type(name, type_)
     for name in checked:
         for parent in _ancestors(name):
             if parent in checked:
@@ -175,9 +199,20 @@ def _checked(attributes: object) -> dict[str, str]:
     return checked
 
 
+def _checked_type(name: str, given: object) -> str:
+    """Checks a type of the interface, and returns it as inside the network."""
+    if isinstance(given, str) and given in SCALARS:
+        return given
+    if isinstance(given, list | tuple) and len(given) == 1 and given[0] in tuple(SCALARS):
+        return f"{given[0]}{ARRAY}"
+    raise _unknown_type(f'attribute "{name}"', given, "/" + token(name))
+
+
 def _unknown_type(subject: str, given: object, pointer: str | None = None) -> InvalidSchema:
     return InvalidSchema(
-        f"the type of {subject} must be one of {', '.join(DOMAINS)}, got {describe(given)}", pointer=pointer
+        f"the type of {subject} must be one of {', '.join(SCALARS)}, or for an array a list of one of them, "
+        f"got {describe(given)}",
+        pointer=pointer,
     )
 
 

@@ -43,6 +43,8 @@ class TopicState(msgspec.Struct, frozen=True, array_like=True):
     changed: Int64
     #: whether the engine was set for this topic, not inherited
     chosen: bool = False
+    #: whether its events have no fields but the attributes
+    closed: bool = False
 
 
 class RingState(msgspec.Struct, frozen=True, array_like=True):

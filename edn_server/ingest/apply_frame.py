@@ -24,7 +24,7 @@ from edn import protocol
 from edn.errors import CorruptMessage
 from edn.formats.ndjson import cut, ends_of
 from edn.formats.webhooks import keep_newest
-from edn.model.coordinates import Key
+from edn.model.coordinates import Value
 from edn.protocol import generated_id
 from edn_server.ingest import dedup
 from edn_server.ingest import subscription_end as ending
@@ -353,7 +353,7 @@ class ApplyFrame(Job[Applied]):
         Returns the rest of `covers` once the budget is spent: these matches are undecided.
         """
         registry, budget = self._registry, self._budget
-        decoded: dict[tuple[int, int], dict[str, Key]] = {}
+        decoded: dict[tuple[int, int], dict[str, Value]] = {}
         decided: dict[tuple[int, int], bool] = {}
         began = time.perf_counter()
         left = budget.left(topic.tenant)
@@ -372,7 +372,7 @@ class ApplyFrame(Job[Applied]):
                 values = decoded.get((event, width))
                 if values is None:
                     body = cut(segment.lines, columns.ends, line)
-                    values = topic.schema(width).values(body)
+                    values = topic.schema(width).values(body, columns.points[event].tolist())
                     decoded[event, width] = values
                 answer = decided[event, number] = registry.bound(number).matches(values)
             kept[index] = answer

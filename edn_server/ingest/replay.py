@@ -136,6 +136,9 @@ class ApplyReplay(Job[protocol.ReplayAck]):
             raise CorruptMessage("columns of a page must have equal lengths")
         schema, bound = topic.schema(version.width), self.registry.bound(number)
         sizes, times = np.diff(ends, prepend=0), protocol.int64_array(segment.times)
+        points = protocol.points_array(segment.points, segment.width)
+        if len(points) != len(ends):
+            raise CorruptMessage("columns of a page must have equal lengths")
         matched, chosen = [], {}
         budget, began = Budget(), time.perf_counter()
         left = budget.left(topic.tenant)
@@ -144,7 +147,7 @@ class ApplyReplay(Job[protocol.ReplayAck]):
             spent = time.perf_counter() - began
             # Beyond the budget, matches stay undecided until later (see `undecided`).
             self._doubts += self._doubts > 0 or spent + bound.cost.seconds(len(body)) > left
-            if self._doubts or bound.matches(schema.values(body)):
+            if self._doubts or bound.matches(schema.values(body, points[place].tolist())):
                 made = protocol.generated_id(self.page.log, int(offsets[place]))
                 name = segment.ids[place] if segment.ids else made
                 trace = segment.traces[place] if segment.traces else ""

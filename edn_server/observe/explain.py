@@ -13,7 +13,7 @@ import numpy as np
 
 from edn import protocol
 from edn.errors import CorruptMessage
-from edn.model.coordinates import Key
+from edn.model.coordinates import Value
 from edn.model.filter import BoundFilter
 from edn.model.filter.reasons import reasons
 from edn.model.schema import Schema
@@ -54,13 +54,14 @@ def candidates(registry: SubscriptionRegistry, question: protocol.Explain) -> li
 def explain(found: Sequence[Candidate], question: protocol.Explain) -> protocol.Explained:
     """Evaluates the filters; in any thread, because they may be slow."""
     matched = 0
+    point = np.frombuffer(question.point, dtype="<f8").tolist()
     named: list[protocol.Explanation] = []
-    decoded: dict[int, dict[str, Key]] = {}
+    decoded: dict[int, dict[str, Value]] = {}
     # A rectangle may be only a cover, so the predicate decides for all candidates.
     for one in found:
         values = decoded.get(id(one.schema))
         if values is None:
-            values = decoded[id(one.schema)] = one.schema.values(question.line)
+            values = decoded[id(one.schema)] = one.schema.values(question.line, point)
         matches = one.bound.matches(values)
         matched += matches
         if len(named) < question.limit:

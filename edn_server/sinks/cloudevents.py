@@ -29,6 +29,21 @@ from edn_server.sinks.resolver import Resolver
 Headers = tuple[tuple[str, str], ...]
 
 
+class _Event(msgspec.Struct):
+    id: str
+    time: str
+    attributes: msgspec.Raw
+
+
+class _Entry(msgspec.Struct):
+    topic: str
+    event: _Event
+    matches: list[dict[str, Any]]
+
+
+_notifications = msgspec.json.Decoder(dict[str, list[_Entry]])
+
+
 @owned("loop")
 class CloudEventsSink:
     def __init__(self, settings: Settings, consents: Consents, resolver: Resolver | None = None) -> None:
@@ -53,7 +68,7 @@ class CloudEventsSink:
         return await self._sequence.send(message.webhook_id, self._posts(address, message), pause)
 
     def _posts(self, address: SinkAddress, message: Message) -> Iterator[Message]:
-        entries = msgspec.json.decode(message.body)["notifications"]
+        entries = _notifications.decode(message.body)["notifications"]
         encoded = encode(address.mode, [to_cloudevent(entry) for entry in entries])
         for place, (headers, kind, body) in enumerate(encoded):
             name = message.webhook_id if address.mode == "batch" else f"{message.webhook_id}.{place}"
@@ -67,10 +82,10 @@ class CloudEventsSink:
             )
 
 
-def to_cloudevent(entry: dict[str, Any]) -> CloudEvent:
+def to_cloudevent(entry: _Entry) -> CloudEvent:
     """Converts a notification to a CloudEvent."""
-    event = cloudevents.from_notification(entry["topic"], entry["event"])
-    for match in entry["matches"][:1]:
+    event = cloudevents.from_notification(entry.topic, msgspec.structs.asdict(entry.event))
+    for match in entry.matches[:1]:
         event.context.setdefault("subscription", match["subscription"])
         if match.get("recipient"):
             event.context.setdefault("recipient", match["recipient"])

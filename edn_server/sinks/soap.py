@@ -112,7 +112,7 @@ def _messages(address: SoapAddress, content: _Content) -> list[tuple[str, Elemen
 
 
 def _event(entry: _Entry) -> Element:
-    event = event_xml.build(event_xml.flatten(entry.event.attributes))
+    event = event_xml.build_document(entry.event.attributes)
     event.set("topic", entry.topic)
     event.set("id", xml.valid_text(entry.event.id))
     event.set("time", entry.event.time)

@@ -1,7 +1,8 @@
 """A table of requests that must be refused, with the status and the place that the refusal must name.
 
-They are sent to a dispatcher that has the topic `stocks` (attributes below) and on it the subscription
-`kept`, whose filter uses `price`. Long because it is a table: a row a request.
+They are sent to a dispatcher that has the topic `stocks` (attributes below), on it the subscription
+`kept`, whose filter uses `price`, and the topic `closed` of the same attributes, which allows no other
+fields. Long because it is a table: a row a request.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ ATTRIBUTES = {
     "open": "boolean",
     "at": "time",
     "order.side": "string",
+    "tags": ["string"],
+    "order.lots": ["integer"],
 }
 SINK = {"url": "http://127.0.0.1:9/hook"}
+#: publishes to a topic that allows no other fields
+CLOSED = "/v1/topics/closed/events"
 JSON = {"content-type": "application/json"}
 
 
@@ -94,6 +99,17 @@ TOPICS = [
     topic("attributes as a list", 422, "attributes", "/attributes", body={"attributes": ["price"]}),
     topic("unknown type", 422, "float", "/attributes/price", body={"attributes": {"price": "float"}}),
     topic("a type that is no string", 422, "price", "/attributes/price", body={"attributes": {"price": 1}}),
+    topic("an empty array type", 422, "price", "/attributes/price", body={"attributes": {"price": []}}),
+    topic("two element types", 422, "a", "/attributes/a", body={"attributes": {"a": ["string", "number"]}}),
+    topic("nested array type", 422, "a", "/attributes/a", body={"attributes": {"a": [["string"]]}}),
+    topic("unknown element type", 422, "a", "/attributes/a", body={"attributes": {"a": ["text"]}}),
+    topic(
+        "closed that is no boolean",
+        422,
+        "closed",
+        "/closed",
+        body={"attributes": {"a": "string"}, "closed": 1},
+    ),
     topic("a name with $", 422, "$", "/attributes/$id", body={"attributes": {"$id": "string"}}),
     topic("an empty name", 422, "name", "/attributes/", body={"attributes": {"": "string"}}),
     topic("a name with a slash", 422, "a/b", "/attributes/a~1b", body={"attributes": {"a/b": "string"}}),
@@ -193,8 +209,46 @@ EVENTS = [
     event("a number", 422, "object", body=5),
     event("null", 422, "object", raw=b"null"),
     event("an array of numbers", 422, "object", "/1", body=[{"price": 1}, 2]),
-    event("unknown attribute", 422, 'did you mean "price"', "/prize", body={"prize": 1}),
-    event("unknown attribute in a batch", 422, "prize", "/2/prize", body=[{}, {"price": 1}, {"prize": 1}]),
+    event(
+        "unknown field of a closed topic",
+        422,
+        'did you mean "price"',
+        "/prize",
+        body={"prize": 1},
+        path=CLOSED,
+    ),
+    event(
+        "unknown field of a closed topic in a batch",
+        422,
+        "prize",
+        "/2/prize",
+        body=[{}, {"price": 1}, {"prize": 1}],
+        path=CLOSED,
+    ),
+    event(
+        "nested field of a closed topic", 422, "order.x", "/order/x", body={"order": {"x": 1}}, path=CLOSED
+    ),
+    event("string for array", 422, "must be an array of strings, got", "/tags", body={"tags": "a"}),
+    event("object for array", 422, "must be an array of strings, got", "/tags", body={"tags": {}}),
+    event("array of mixed types", 422, "each element", "/tags/1", body={"tags": ["a", 1]}),
+    event("null in an array", 422, "got null", "/tags/0", body={"tags": [None]}),
+    event("array in an array", 422, "an array", "/tags/0", body={"tags": [["a"]]}),
+    event("fraction in a nested array", 422, "integer", "/order/lots/1", body={"order": {"lots": [1, 1.5]}}),
+    event("array for scalar", 422, "must be a number, got an array", "/price", body={"price": [1]}),
+    event("path through a scalar", 422, "must be an object with order.side", "/order", body={"order": 1}),
+    event("path through an array", 422, "must be an object with", "/order", body={"order": [{"side": "a"}]}),
+    event(
+        "wrong type in a nested field", 422, "must be a string", "/order/side", body={"order": {"side": 1}}
+    ),
+    event("nested and dotted", 422, "twice", "/order.side", body={"order": {"side": "a"}, "order.side": "b"}),
+    event("1,001 elements", 422, "at most 1000 elements, got 1001", "/tags", body={"tags": ["a"] * 1001}),
+    event("repeated key of an undeclared object", 400, "repeated", raw=b'{"x": {"a": 1, "a": 2}}'),
+    event("NaN in an undeclared field", 400, "not JSON", raw=b'{"x": [NaN]}'),
+    event("undeclared number beyond a double", 422, "range", "/x/0", raw=b'{"x": [1e999]}'),
+    event("undeclared integer beyond a double", 422, "range", "/x", raw=b'{"x": ' + b"9" * 400 + b"}"),
+    event("undeclared lone surrogate", 400, "surrogate", raw=b'{"x": "\\ud800"}'),
+    event("undeclared field that is not UTF-8", 400, "UTF-8", raw=b'{"x": "\xff"}'),
+    event("deep undeclared field", 413, "nested deeper", raw=b'{"x": ' + b"[" * 33 + b"]" * 33 + b"}"),
     event("string for number", 422, "must be a number, got the string", "/price", body={"price": "1"}),
     event("number for string", 422, "must be a string, got the number 1", "/symbol", body={"symbol": 1}),
     event("number for boolean", 422, "must be a boolean, got the number 1", "/open", body={"open": 1}),
@@ -328,6 +382,17 @@ SUBSCRIPTIONS = [
     filtered("an unknown attribute", {"prize": 1}, "price", "/prize"),
     filtered("an unknown attribute inside", {"$any": [{"price": 1}, {"prize": 1}]}, "prize", "/$any/1/prize"),
     filtered("null", {"price": None}, "null", "/price"),
+    filtered("literal for an array", {"tags": "a"}, "must be any, all or exists, got eq", "/tags"),
+    filtered("order on an array", {"tags": {"gt": "a"}}, "must be any, all or exists", "/tags"),
+    filtered("any on a scalar", {"price": {"any": 1}}, "any applies to arrays only", "/price/any"),
+    filtered("any of another type", {"tags": {"any": 1}}, "must be a string", "/tags/any"),
+    filtered("any without a condition", {"tags": {"any": {}}}, "at least one operator", "/tags/any"),
+    filtered("exists of an element", {"tags": {"any": {"exists": True}}}, "elements", "/tags/any/exists"),
+    filtered("any in any", {"tags": {"any": {"any": "a"}}}, "elements", "/tags/any/any"),
+    filtered("empty $any of elements", {"tags": {"any": {"$any": []}}}, "non-empty", "/tags/any/$any"),
+    filtered("text: any without a condition", "tags any", "condition on elements"),
+    filtered("text: any on a scalar", "price any > 3", "arrays only"),
+    filtered("text: exists of an element", "tags any exists", "condition on elements"),
     filtered("null in a list", {"price": [1, None]}, "null", "/price/1"),
     filtered("string for number", {"price": {"gt": "30"}}, "must be a number, got", "/price/gt"),
     filtered("boolean for number", {"price": True}, "price", "/price"),

@@ -21,6 +21,8 @@ def door(network: Network) -> Iterator[httpx.Client]:
     """A client of a network that has a topic, a subscription and an event."""
     http = network.http
     assert http.put("/v1/topics/stocks", json={"attributes": ATTRIBUTES}).status_code == 201
+    closed = {"attributes": ATTRIBUTES, "closed": True}
+    assert http.put("/v1/topics/closed", json=closed).status_code == 201
     assert http.put("/v1/topics/other", json={"attributes": {"a": "string"}}).status_code == 201
     kept = {"id": "kept", "topic": "stocks", "filter": {"price": {"gt": 1e6}}, "sink": SINK}
     assert http.post("/v1/subscriptions", json=kept).status_code == 201

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.oracle.values import Schema, Values, read
+from tests.oracle.values import Schema, Type, Values, read
 
 #: stands for the value of an attribute that an event lacks
 MISSING = object()
@@ -54,8 +54,54 @@ def _if_there(test: Test) -> Test:
     return lambda value: value is not MISSING and test(value)
 
 
-def condition(written: Any, kind: str) -> Test:
+def _array_operator(operator: str, operand: Any, kind: list[str]) -> Test:
+    """The test of one operator on an array that is there."""
+    if operator == "not":
+        inner = condition(operand, kind)
+        return lambda array: not inner(array)
+    element = _element(operand, kind[0])
+    if operator == "any":
+        return lambda array: any(element(one) for one in array)
+    assert operator == "all"
+    return lambda array: not any(not element(one) for one in array)
+
+
+def _element(written: Any, kind: str) -> Test:
+    """The test of a condition on one element, which may combine conditions."""
+    if not isinstance(written, Mapping):
+        return condition(written, kind)
+    tests: list[Test] = []
+    for operator, operand in written.items():
+        if operator in ("$any", "$all"):
+            tests.append(_combined(operator, [_element(part, kind) for part in operand]))
+        elif operator == "not":
+            tests.append(_opposite(_element(operand, kind)))
+        else:
+            tests.append(_operator(operator, operand, kind))
+    return _combined("$all", tests)
+
+
+def _combined(combinator: str, tests: list[Test]) -> Test:
+    decide = any if combinator == "$any" else all
+    return lambda value: decide([test(value) for test in tests])
+
+
+def _opposite(test: Test) -> Test:
+    return lambda value: not test(value)
+
+
+def condition(written: Any, kind: Type) -> Test:
     """The test that a condition puts to a value or to MISSING."""
+    if isinstance(kind, list):
+        return _combined(
+            "$all",
+            [
+                _presence(operand)
+                if operator == "exists"
+                else _if_there(_array_operator(operator, operand, kind))
+                for operator, operand in written.items()
+            ],
+        )
     if isinstance(written, list):
         written = {"in": written}
     if not isinstance(written, Mapping):

@@ -7,8 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-#: attribute name → type name
-Schema = Mapping[str, str]
+#: the name of a type, or a list with the type of an array's elements
+Type = str | list[str]
+#: attribute name → type
+Schema = Mapping[str, Type]
 #: attribute name → comparable value; what is missing has no key
 Values = dict[str, Any]
 
@@ -35,8 +37,13 @@ def microseconds(text: str) -> int:
     return total
 
 
-def read(kind: str, literal: Any) -> Any:
-    """The comparable value of a JSON literal for an attribute of this type."""
+def read(kind: Type, literal: Any) -> Any:
+    """The comparable value of a JSON literal for an attribute of this type; of an array, a tuple."""
+    if isinstance(kind, list):
+        [element] = kind
+        if type(literal) is not list:
+            raise ValueError(f"{literal!r} is no array")
+        return tuple([read(element, one) for one in literal])
     is_number = isinstance(literal, int | float) and not isinstance(literal, bool)
     if kind == "number" and is_number:
         value = float(literal)
@@ -54,18 +61,27 @@ def read(kind: str, literal: Any) -> Any:
     raise ValueError(f"{literal!r} is no {kind}")
 
 
-def flatten(event: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The event's attributes by their dotted names; null is missing, `$` keys are not attributes."""
+def flatten(event: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
+    """What an event has for each attribute: nested along the parts of its name, or under the dotted name.
+
+    Null, also on the way, is missing. All other fields are not looked at.
+    """
     flat: dict[str, Any] = {}
-    for key, value in event.items():
-        if not prefix and key.startswith("$"):
-            continue
-        if isinstance(value, Mapping):
-            flat.update(flatten(value, f"{prefix}{key}."))
-        elif value is not None:
-            flat[prefix + key] = value
+    for name in schema:
+        first, *rest = name.split(".")
+        value = event.get(first)
+        for part in rest:
+            if value is not None and not isinstance(value, dict):
+                raise ValueError(f"{name}: {value!r} is no object")
+            value = None if value is None else value.get(part)
+        if rest and event.get(name) is not None:
+            if value is not None:
+                raise ValueError(f"{name} is given twice")
+            value = event[name]
+        if value is not None:
+            flat[name] = value
     return flat
 
 
 def read_event(event: Mapping[str, Any], schema: Schema) -> Values:
-    return {name: read(schema[name], literal) for name, literal in flatten(event).items()}
+    return {name: read(schema[name], literal) for name, literal in flatten(event, schema).items()}

@@ -9,11 +9,20 @@ import pytest
 
 from tests.oracle import cells, ranges, samples
 from tests.oracle.meaning import Events, matches
-from tests.oracle.values import flatten, microseconds, read, read_event
+from tests.oracle.values import Schema, flatten, microseconds, read, read_event
 from tests.workload import adversarial, quotes
 from tests.workload.literals import BY_TYPE, write
 
-SCHEMA = {"n": "number", "i": "integer", "s": "string", "b": "boolean", "t": "time", "a.b": "string"}
+SCHEMA: Schema = {
+    "n": "number",
+    "i": "integer",
+    "s": "string",
+    "b": "boolean",
+    "t": "time",
+    "a.b": "string",
+    "tags": ["string"],
+    "marks.n": ["integer"],
+}
 
 
 @pytest.mark.parametrize(
@@ -52,6 +61,23 @@ SCHEMA = {"n": "number", "i": "integer", "s": "string", "b": "boolean", "t": "ti
         ({"$any": [{"n": 1}, {"s": "x"}]}, {"s": "x"}, True),
         ({"$all": [{"n": 1}, {"s": "x"}]}, {"s": "x"}, False),
         ({"$any": [{"n": 1}, {"n": 2}], "s": "x"}, {"n": 2, "s": "y"}, False),
+        ({"tags": {"any": "x"}}, {"tags": ["y", "x"]}, True),
+        ({"tags": {"any": "x"}}, {"tags": []}, False),
+        ({"tags": {"any": "x"}}, {}, False),
+        ({"tags": {"all": {"prefix": "x"}}}, {"tags": ["xa", "xb"]}, True),
+        ({"tags": {"all": {"prefix": "x"}}}, {"tags": ["xa", "b"]}, False),
+        ({"tags": {"all": "x"}}, {"tags": []}, True),
+        ({"tags": {"all": "x"}}, {}, False),
+        ({"tags": {"not": {"any": "x"}}}, {"tags": ["y"]}, True),
+        ({"tags": {"not": {"any": "x"}}}, {}, False),
+        ({"$not": {"tags": {"any": "x"}}}, {}, True),
+        ({"tags": {"exists": True}}, {"tags": []}, True),
+        ({"tags": {"exists": False}}, {"tags": None}, True),
+        ({"marks.n": {"any": {"gt": 3, "lt": 5}}}, {"marks": {"n": [3, 4, 5]}}, True),
+        ({"marks.n": {"any": {"gt": 3, "lt": 5}}}, {"marks": {"n": [3, 5]}}, False),
+        ({"marks.n": {"any": {"$any": [{"lt": 0}, {"gt": 9}]}}}, {"marks": {"n": [3, 10]}}, True),
+        ({"marks.n": {"any": {"not": {"gt": 3, "lt": 5}}}}, {"marks": {"n": [4]}}, False),
+        ({"n": 1}, {"n": 1, "other": {"n": [2]}}, True),
     ],
 )
 def test_worked_examples(written: Any, event: dict[str, Any], expected: bool) -> None:
@@ -89,11 +115,16 @@ def test_a_written_value_reads_as_itself() -> None:
             assert read(kind, write(kind, value, chance)) == value
 
 
-def test_flattening_leaves_out_nulls_and_our_own_keys() -> None:
-    assert flatten({"$id": "x", "a": {"b": 1, "c": None, "d": {"e": "f"}}, "g": None}) == {
-        "a.b": 1,
-        "a.d.e": "f",
-    }
+def test_flattening_looks_at_the_attributes_only() -> None:
+    event = {"$id": "x", "a": {"b": 1, "c": None, "d": {"e": "f"}}, "g": None, "x.y": 2, "other": [1]}
+    schema: Schema = dict.fromkeys(["a.b", "a.c", "a.d.e", "a.d.f", "g", "g.h.i", "x.y", "none"], "string")
+    assert flatten(event, schema) == {"a.b": 1, "a.d.e": "f", "x.y": 2}
+
+
+@pytest.mark.parametrize("event", [{"a": 1}, {"a": []}, {"a": {"b": "x"}, "a.b": "y"}])
+def test_a_path_through_a_scalar_and_a_value_given_twice_are_refused(event: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        flatten(event, SCHEMA)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from edn.formats import xml
 from edn.formats.soap.envelope import Fault
 from edn.formats.xml import Element
 from edn.model import namespace
+from edn.model.schema import public_type
 
 
 def operations(
@@ -37,7 +38,7 @@ def operations(
 ) -> Table:
     async def create_topic(request: Request) -> Reply:
         attributes = {
-            str(one.get("name")): str(one.get("type"))
+            str(one.get("name")): public_type(str(one.get("type")))
             for holder in request.payload.iterchildren(tag("Attributes"))
             for one in holder.iterchildren(tag("Attribute"))
         }
@@ -46,6 +47,7 @@ def operations(
             attributes,
             request.text("Engine") or None,
             _availability(request.text("Availability")),
+            closed=_closed(request.text("Closed")),
             tenant=request.caller.tenant,
             room=quotas.room(request.caller),
         )
@@ -140,6 +142,12 @@ def _availability(text: str) -> float | None:
     return seconds
 
 
+def _closed(text: str) -> bool | None:
+    if text not in ("", "true", "1", "false", "0"):
+        raise InvalidInput(f'Closed must be true or false, got "{text[:40]}"')
+    return text in ("true", "1") if text else None
+
+
 def _topic(topic: Topic) -> Element:
     root = new_element(
         "TopicDescription",
@@ -147,7 +155,8 @@ def _topic(topic: Topic) -> Element:
         engine=topic.engine,
         availability="forever" if math.isinf(topic.availability) else f"{topic.availability:g}",
         revision=str(topic.revision),
+        closed="true" if topic.closed else "false",
     )
-    for name, type_ in topic.schema.attributes.items():
+    for name, type_ in topic.schema.types.items():
         etree.SubElement(root, tag("Attribute"), name=name, type=type_)
     return root

@@ -21,7 +21,7 @@ from edn.formats.xml import Element
 def operations(topics: Topics, endpoint: PublishEndpoint) -> Table:
     async def publish(request: Request) -> Reply:
         topic = topics.get(request.require_topic(), request.caller.tenant)
-        types = topic.schema.attributes
+        types = topic.schema.types
         events = [_event(one, types) for one in request.payload.iterchildren(EVENT)]
         if not events:
             raise Fault("Sender", "Publish must contain an event, such as <e:event>…</e:event>")

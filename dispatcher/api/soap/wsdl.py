@@ -295,7 +295,9 @@ _OWN_SCHEMA = _schema(
     _element(
         "TopicDescription",
         _ATTRIBUTE,
-        attributes=_attributes(name="string", engine="string", availability="string", revision="int"),
+        attributes=_attributes(
+            name="string", engine="string", availability="string", revision="int", closed="boolean"
+        ),
     ),
     _element(
         "CreateTopic",
@@ -303,6 +305,7 @@ _OWN_SCHEMA = _schema(
         _element("Attributes", _ATTRIBUTE),
         _child("Engine", "xs:anyURI", "?"),
         _child("Availability", occurs="?"),
+        _child("Closed", "xs:boolean", "?"),
     ),
     _element("CreateTopicResponse", _ref("TopicDescription")),
     _element("DeleteTopic", _ref("Topic"), _child("Cascade", "xs:boolean", "?")),

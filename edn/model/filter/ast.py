@@ -1,4 +1,4 @@
-"""The tree of a filter: tests of attributes and XPaths, combined by all, any and not.
+"""The tree of a filter: tests of attributes, of their elements, and XPaths, combined by all, any and not.
 
 The JSON form and the text form are parsed into this tree and written from it. The tree is canonical: an `All`
 contains no `All` and an `AnyOf` no `AnyOf`, and both have at least two parts. Two filters are equal if their
@@ -11,7 +11,7 @@ import contextlib
 import math
 import re
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from edn.errors import InvalidFilter, TooLarge
@@ -31,6 +31,8 @@ ORDER_OPERATORS = ("lt", "lte", "gt", "gte", "between")
 STRING_OPERATORS = ("prefix", "suffix", "contains")
 #: operators of a test; the JSON form has also `not`, which is a flag of the negated test
 OPERATORS = ("eq", "ne", "lt", "lte", "gt", "gte", "between", *STRING_OPERATORS, "exists", "in")
+#: operators of arrays, whose operand is a condition on an element
+QUANTIFIERS = ("any", "all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,24 @@ class XPath:
     pointer: str | None = field(default=None, compare=False)
 
 
-Node = Test | XPath | All["Node"] | AnyOf["Node"] | Not["Node"]
+@dataclass(frozen=True, slots=True)
+class Each:
+    """A condition on the elements of an array: some element, or every one, satisfies a part.
+
+    The tests of the part have the attribute's name, and none is `exists`. It does not hold if the array is
+    missing; every element of an empty array satisfies everything.
+    """
+
+    attribute: str
+    #: any or all
+    quantifier: str
+    part: Node
+    #: whether the array must be present and the condition must not hold
+    negated: bool = False
+    place: Place = field(default=Place(), compare=False)
+
+
+Node = Test | Each | XPath | All["Node"] | AnyOf["Node"] | Not["Node"]
 
 
 def all_of(parts: Iterable[Node]) -> Node:
@@ -131,14 +150,23 @@ def negate_conditions(attribute: str, conditions: Node, place: Place) -> Node:
             return Test(attribute, conditions.operator, conditions.operand, True, conditions.place)
         if conditions.operand is False:
             return Test(attribute, "exists", True, place=conditions.place)
+    if isinstance(conditions, Each) and not conditions.negated:
+        return replace(conditions, negated=True)
     return All((Test(attribute, "exists", True, place=place), Not(conditions)))
+
+
+def negate_element(condition: Node) -> Node:
+    """Builds `not` of a condition on an element, which is never missing."""
+    if isinstance(condition, Test) and not condition.negated:
+        return replace(condition, negated=True)
+    return Not(condition)
 
 
 def children(node: Any) -> tuple[Any, ...]:
     match node:
         case All(parts) | AnyOf(parts):
             return parts
-        case Not(part):
+        case Not(part) | Each(part=part):
             return (part,)
     return ()
 
@@ -200,6 +228,8 @@ def identity(node: Node | None) -> Hashable:
             return (type(node).__name__, distinct) if len(distinct) > 1 else next(iter(distinct))
         case Not(part):
             return ("not", identity(part))
+        case Each():
+            return (node.attribute, node.quantifier, identity(node.part), node.negated)
         case XPath(text):
             return ("xpath", text)
     return None

@@ -2,7 +2,8 @@
 
 A bound tree has the shape of the filter's tree; each test has its column, its domain and its operands as
 keys. The exact predicate (`predicate`) and the sets of values (`normal`, for an XPath only a cover) are
-derived from it independently.
+derived from it independently. A condition on the elements of an array is not a set of values of its column:
+it is covered by all arrays.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from edn.errors import InvalidFilter
-from edn.model.coordinates import Domain, Key, String
+from edn.model.coordinates import Array, Domain, Key, String, is_array
 from edn.model.filter.ast import (
     ORDER_OPERATORS,
     STRING_OPERATORS,
     All,
     AnyOf,
+    Each,
     Node,
     Not,
     Test,
@@ -56,7 +58,16 @@ class BoundXPath:
     steps: float = 0.0
 
 
-BoundNode = BoundTest | BoundXPath | All["BoundNode"] | AnyOf["BoundNode"] | Not["BoundNode"]
+@dataclass(frozen=True, slots=True)
+class BoundEach:
+    column: int
+    domain: Array
+    each: Each
+    #: on an element, under the attribute's name
+    part: BoundNode
+
+
+BoundNode = BoundTest | BoundEach | BoundXPath | All["BoundNode"] | AnyOf["BoundNode"] | Not["BoundNode"]
 
 
 def bind(node: Node | None, schema: Schema) -> BoundNode:
@@ -66,10 +77,10 @@ def bind(node: Node | None, schema: Schema) -> BoundNode:
             return All(())
         case Test():
             return _bind_test(node, schema)
+        case Each():
+            return _bind_each(node, schema)
         case All(parts):
-            bound = All(tuple(bind(part, schema) for part in parts))
-            _check_bounds(part for part in bound.parts if isinstance(part, BoundTest))
-            return bound
+            return _checked_all(tuple(bind(part, schema) for part in parts))
         case AnyOf(parts):
             return AnyOf(tuple(bind(part, schema) for part in parts))
         case Not(part):
@@ -84,7 +95,8 @@ def _bind_xpath(node: XPath, schema: Schema) -> BoundXPath:
     from edn.model.xpath.cost import check
     from edn.model.xpath.evaluation import Evaluation
 
-    types = schema.attributes
+    # The XML form has no arrays, so that a name occurs once among siblings.
+    types = {name: type_ for name, type_ in schema.types.items() if not is_array(type_)}
     try:
         expression = parsing.parse(node.text)
         document = covering.tree_of(types)
@@ -97,13 +109,54 @@ def _bind_xpath(node: XPath, schema: Schema) -> BoundXPath:
 
 
 def _bind_test(test: Test, schema: Schema) -> BoundTest:
-    name, operator = test.attribute, test.operator
-    column = schema.column_of(name)
-    if column is None:
-        raise test.place.wrong(unknown_attribute(name, list(schema.attributes)))
-    domain = schema.columns[column].domain
-    if operator == "exists":
+    column, domain = _column(test, schema)
+    if test.operator == "exists":
         return BoundTest(column, domain, test, ())
+    if isinstance(domain, Array):
+        raise test.place.wrong(
+            f'a condition on attribute "{test.attribute}", {domain.noun}, must be any, all or exists, '
+            f"got {test.operator}"
+        )
+    return _bind_operands(test, column, domain)
+
+
+def _bind_each(node: Each, schema: Schema) -> BoundEach:
+    column, domain = _column(node, schema)
+    if not isinstance(domain, Array):
+        raise node.place.wrong_operand(
+            f'{node.quantifier} applies to arrays only, but attribute "{node.attribute}" is {domain.noun}'
+        )
+    return BoundEach(column, domain, node, _bind_part(node.part, column, domain.element))
+
+
+def _bind_part(node: Node, column: int, domain: Domain) -> BoundNode:
+    """Binds a condition on an element to the domain of the elements."""
+    match node:
+        case Test():
+            return _bind_operands(node, column, domain)
+        case All(parts):
+            return _checked_all(tuple(_bind_part(part, column, domain) for part in parts))
+        case AnyOf(parts):
+            return AnyOf(tuple(_bind_part(part, column, domain) for part in parts))
+        case Not(part):
+            return Not(_bind_part(part, column, domain))
+    raise AssertionError(f"no condition on an element: {node}")
+
+
+def _checked_all(parts: tuple[BoundNode, ...]) -> BoundNode:
+    _check_bounds(part for part in parts if isinstance(part, BoundTest))
+    return All(parts)
+
+
+def _column(node: Test | Each, schema: Schema) -> tuple[int, Domain]:
+    column = schema.column_of(node.attribute)
+    if column is None:
+        raise node.place.wrong(unknown_attribute(node.attribute, list(schema.types)))
+    return column, schema.columns[column].domain
+
+
+def _bind_operands(test: Test, column: int, domain: Domain) -> BoundTest:
+    name, operator = test.attribute, test.operator
     if operator in STRING_OPERATORS and domain.name != "string":
         raise test.place.wrong_operand(
             f'{operator} applies to strings only, but attribute "{name}" is {domain.noun}'
@@ -156,6 +209,8 @@ def predicate(node: BoundNode) -> Predicate:
             return lambda values: not inner(values)
         case BoundXPath(holds=holds):
             return holds
+        case BoundEach():
+            return _each_predicate(node)
         case All(parts):
             wanted = tuple(map(predicate, parts))
             if not wanted:
@@ -181,6 +236,24 @@ def predicate(node: BoundNode) -> Predicate:
                 return False
 
             return some
+
+
+def _each_predicate(bound: BoundEach) -> Predicate:
+    name, holds = bound.each.attribute, predicate(bound.part)
+    # Some element satisfies the part, or none fails it; negated, the other way round.
+    sought = bound.each.quantifier == "any"
+    found = sought != bound.each.negated
+
+    def decide(values: Values) -> bool:
+        array = values.get(name)
+        if array is None:
+            return False
+        for element in array:
+            if holds({name: element}) == sought:
+                return found
+        return not found
+
+    return decide
 
 
 def _test_predicate(bound: BoundTest) -> Predicate:
@@ -236,6 +309,9 @@ def normal(node: BoundNode, holds: bool = True) -> Normal:
         case BoundXPath(cover=cover):
             # The complement of an XPath may be anywhere.
             return normal(cover) if holds else All(())
+        case BoundEach(column, domain):
+            # Wherever it holds the array is there; its complement may be anywhere.
+            return Leaf(column, Cell(domain, everything(domain), False)) if holds else All(())
         case All(parts) | AnyOf(parts):
             inner = tuple(normal(part, holds) for part in parts)
             return All(inner) if isinstance(node, All) == holds else AnyOf(inner)

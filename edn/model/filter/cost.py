@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edn.model.filter.ast import All, AnyOf, Not, walk
-from edn.model.filter.binding import BoundNode, BoundTest, BoundXPath
+from edn.model.event_check import MAX_ELEMENTS
+from edn.model.filter.ast import All, AnyOf, Not, children
+from edn.model.filter.binding import BoundEach, BoundNode, BoundTest, BoundXPath
 from edn.model.xpath.expression import MAX_TEXT
 
 #: seconds per test, per compared byte of a literal, and per byte of text searched for one pattern
@@ -31,6 +32,8 @@ class Cost:
     searches: int = 0
     #: steps of XPaths, for an event with the maximal amount of text
     steps: float = 0.0
+    #: number of tests of each element of an array
+    element_tests: int = 0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -38,12 +41,14 @@ class Cost:
             self.literals + other.literals,
             self.searches + other.searches,
             self.steps + other.steps,
+            self.element_tests + other.element_tests,
         )
 
     def seconds(self, size: int) -> float:
         """Estimates one evaluation of an event with `size` bytes."""
         total = self.tests * TEST + min(self.literals, self.tests * size) * LITERAL
         total += self.searches * size * SEARCH
+        total += self.element_tests * TEST * min(MAX_ELEMENTS, size / 2)
         if self.steps:
             total += XML * size + self.steps * STEP * min(1.0, (size + 4096) / MAX_TEXT)
         return total
@@ -60,12 +65,21 @@ def cost_of(node: BoundNode) -> Cost:
             return cost_of(part)
         case BoundXPath(steps=steps):
             return Cost(1, steps=steps)
+        case BoundEach(part=part):
+            each = cost_of(part)
+            # All elements together are not longer than the event.
+            return Cost(1, each.literals, each.searches, element_tests=1 + each.tests)
 
 
 def patterns_of(node: BoundNode) -> dict[str, set[str]]:
     """Collects the strings that are searched for in each attribute."""
     found: dict[str, set[str]] = {}
-    for one in walk(node):
-        if isinstance(one, BoundTest) and one.test.operator == "contains":
-            found.setdefault(one.test.attribute, set()).add(str(one.keys[0]))
+    pending = [node]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, BoundTest):
+            if one.test.operator == "contains":
+                found.setdefault(one.test.attribute, set()).add(str(one.keys[0]))
+        elif not isinstance(one, BoundEach):  # elements are searched one by one
+            pending.extend(children(one))
     return found

@@ -70,7 +70,7 @@ class Context:
 
     def kind(self, name: str) -> str | None:
         """Returns the type of a context attribute; None if it is not stored."""
-        return self.schema.attributes.get(PREFIX + name)
+        return self.schema.types.get(PREFIX + name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,18 @@ from typing import Any
 import numpy as np
 
 from edn.model.filter import jsonform, textform
-from edn.model.filter.ast import All, Node, check_depth, count_predicates, identity, tests, xpaths
+from edn.model.filter.ast import (
+    All,
+    Each,
+    Node,
+    XPath,
+    check_depth,
+    count_predicates,
+    identity,
+    tests,
+    walk,
+    xpaths,
+)
 from edn.model.filter.binding import BoundNode, Predicate, bind, normal, predicate
 from edn.model.filter.boxes import Expansion, Normal, TooMuchWork
 from edn.model.filter.cost import Cost, cost_of, patterns_of
@@ -69,6 +80,11 @@ class Filter:
     @property
     def uses_xpath(self) -> bool:
         return self.root is not None and any(xpaths(self.root))
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether rectangles only cover it: it has an XPath, or a condition on elements of an array."""
+        return self.root is not None and any(isinstance(node, XPath | Each) for node in walk(self.root))
 
     def bind(self, schema: Schema) -> BoundFilter:
         """Binds the filter to a schema; raises `InvalidFilter` if it does not fit."""
@@ -148,7 +164,7 @@ class BoundFilter:
     def _rects(self) -> Rects:
         boxes = Expansion(MAX_RECTS, joins=True, steps=_RECTANGLE_STEPS).expand(self._normal)
         found = rectangles(boxes, self.schema.width)
-        if self.filter.uses_xpath:
+        if self.filter.is_covered:
             return Rects(found.lo, found.hi, np.zeros_like(found.exact))
         return found
 

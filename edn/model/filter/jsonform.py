@@ -3,7 +3,8 @@
     {"symbol": "GE", "price": {"gt": 30.0}, "$any": [{"venue": {"prefix": "NY"}}, {"volume": [100, 200]}]}
 
 A literal means equality, a list "one of", an object a conjunction of operators. All keys of an object must
-hold. `{"$xpath": "price > 30"}` is a condition in XPath.
+hold. `{"$xpath": "price > 30"}` is a condition in XPath. `any` and `all` have a condition on the elements of
+an array, in which `$any` and `$all` combine conditions: `{"tags": {"any": {"prefix": "a"}}}`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from edn.model.filter.ast import (
     MAX_DEPTH,
     MAX_PREDICATES,
     OPERATORS,
+    QUANTIFIERS,
     STRING_OPERATORS,
     All,
     AnyOf,
+    Each,
     Literal,
     Node,
     Not,
@@ -32,6 +35,7 @@ from edn.model.filter.ast import (
     check_name,
     contradiction,
     negate_conditions,
+    negate_element,
     surely_agree,
     surely_exclude,
     too_deep,
@@ -40,7 +44,8 @@ from edn.model.filter.ast import (
 from edn.model.messages import describe, quote, suggestion
 
 _COMBINATORS = "$any, $all, $not, $xpath"
-_ALL_OPERATORS = (*OPERATORS, "not")
+_ALL_OPERATORS = (*OPERATORS, *QUANTIFIERS, "not")
+_ELEMENT_OPERATORS = tuple(operator for operator in OPERATORS if operator != "exists")
 
 
 def read(given: object) -> Node:
@@ -109,11 +114,55 @@ class _Reader:
                     raise too_deep()
                 inner = self._conditions(name, operand, place, attribute_at, depth + 1)
                 parts.append(negate_conditions(name, inner, Place(attribute_at, place)))
+            elif operator in QUANTIFIERS:
+                part = self._element(name, operand, place, attribute_at, depth + 1)
+                parts.append(Each(name, operator, part, place=Place(attribute_at, place)))
             elif operator in OPERATORS:
                 checked = self._operand(operator, operand, place)
                 parts.append(Test(name, operator, checked, place=Place(attribute_at, place)))
             else:
                 raise InvalidFilter(_unknown_operator(name, operator), pointer=place)
+        _check_bounds(given, at)
+        return all_of(parts)
+
+    def _element(self, name: str, given: object, at: str, attribute_at: str, depth: int) -> Node:
+        """Reads the condition on an element of an array."""
+        if depth > MAX_DEPTH:
+            raise too_deep()
+        if not isinstance(given, dict):
+            return self._conditions(name, given, at, attribute_at, depth)
+        if not given:
+            raise InvalidFilter(
+                f'the condition on elements of "{name}" must have at least one operator of '
+                f"{', '.join(_ELEMENT_OPERATORS)}, not, $any, $all",
+                pointer=at,
+            )
+        parts: list[Node] = []
+        for operator, operand in given.items():
+            place = f"{at}/{token(str(operator))}"
+            if operator in ("$any", "$all"):
+                if not isinstance(operand, (list, tuple)) or not operand:
+                    raise InvalidFilter(
+                        f"{operator} must be a non-empty list of conditions, got {_got(operand)}",
+                        pointer=place,
+                    )
+                inner = [
+                    self._element(name, one, f"{place}/{index}", attribute_at, depth + 1)
+                    for index, one in enumerate(operand)
+                ]
+                parts.append(any_of(inner) if operator == "$any" else all_of(inner))
+            elif operator == "not":
+                parts.append(negate_element(self._element(name, operand, place, attribute_at, depth + 1)))
+            elif operator in _ELEMENT_OPERATORS:
+                checked = self._operand(operator, operand, place)
+                parts.append(Test(name, operator, checked, place=Place(attribute_at, place)))
+            else:
+                raise InvalidFilter(
+                    f"{quote(str(operator))} is not an operator for elements of an array; "
+                    f"{suggestion(str(operator), _ELEMENT_OPERATORS)}the operators are "
+                    f"{', '.join(_ELEMENT_OPERATORS)}, not, $any, $all",
+                    pointer=place,
+                )
         _check_bounds(given, at)
         return all_of(parts)
 
@@ -190,13 +239,13 @@ class _Object:
 
     def __init__(self) -> None:
         self._combined: dict[str, Any] = {}
-        self._tests: dict[str, dict[str, Test]] = {}
+        self._tests: dict[str, dict[str, Test | Each]] = {}
 
     def add(self, part: Node) -> bool:
         """Adds a part, or returns False if its key is in use."""
         match part:
-            case Test():
-                slot = "not" if part.negated else part.operator
+            case Test() | Each():
+                slot = _slot(part)
                 tests = self._tests.setdefault(part.attribute, {})
                 if slot in tests or not all(_may_share(part, other) for other in tests.values()):
                     return False
@@ -216,22 +265,55 @@ class _Object:
     def to_json(self) -> dict[str, Any]:
         given: dict[str, Any] = {}
         for attribute, tests in self._tests.items():
-            operators = {slot: _operand(test) for slot, test in tests.items()}
-            if len(operators) == 1 and ("eq" in operators or "in" in operators):
-                given[attribute] = next(iter(operators.values()))
-            else:
-                given[attribute] = operators
+            given[attribute] = _shortened({slot: _operand(test) for slot, test in tests.items()})
         return given | self._combined
 
 
-def _operand(test: Test) -> Any:
+def _shortened(operators: dict[str, Any]) -> Any:
+    """Writes a single equality or list without its operator."""
+    if len(operators) == 1 and ("eq" in operators or "in" in operators):
+        return next(iter(operators.values()))
+    return operators
+
+
+def _slot(test: Test | Each) -> str:
+    if test.negated:
+        return "not"
+    return test.operator if isinstance(test, Test) else test.quantifier
+
+
+def _operand(test: Test | Each) -> Any:
+    if isinstance(test, Each):
+        element = _element(test.part)
+        return {test.quantifier: element} if test.negated else element
     plain = list(test.operand) if isinstance(test.operand, tuple) else test.operand
     return {test.operator: plain} if test.negated else plain
 
 
-def _may_share(one: Test, other: Test) -> bool:
+def _element(node: Node) -> Any:
+    """Writes a condition on an element; what does not fit into one object is under $all."""
+    written: dict[str, Any] = {}
+    tests: list[Test] = []
+    extra: list[Any] = []
+    for part in node.parts if isinstance(node, All) else (node,):
+        match part:
+            case Test() if _slot(part) not in written and all(_may_share(part, one) for one in tests):
+                written[_slot(part)] = _operand(part)
+                tests.append(part)
+            case Not(inner) if "not" not in written:
+                written["not"] = _element(inner)
+            case AnyOf(parts) if "$any" not in written:
+                written["$any"] = list(map(_element, parts))
+            case _:
+                extra.append(_element(part))
+    if extra:
+        written["$all"] = extra
+    return _shortened(written)
+
+
+def _may_share(one: Test | Each, other: Test | Each) -> bool:
     """Tells whether two tests may share an object: not if their bounds could exclude each other."""
-    if one.negated or other.negated:
+    if isinstance(one, Each) or isinstance(other, Each) or one.negated or other.negated:
         return True
     if one.place.group is not None and one.place.group == other.place.group:
         return True

@@ -9,12 +9,18 @@
              | "between" literal "and" literal
              | ( "prefix" | "suffix" | "contains" ) string
              | "exists"
+             | ( "any" | "all" ) element
+    element  = "not" element | "(" elements ")" | condition, without "exists", "any" and "all"
+    elements = both { "or" both }
+    both     = element { "and" element }
     name     = letter or "_", then letters, digits, "_", "-", with dots between parts | "`" anything "`"
     literal  = string | number | "true" | "false"
 
 Keywords are case-insensitive. A string is written as in JSON, or in single quotes. A backtick inside a name
 in backticks is doubled. `a not …` requires the attribute to be present, like `not` inside an attribute in
 JSON, except that `a not exists` is `exists: false`. `not …` before a test or a parenthesis is the complement.
+`tags any == "a"` holds if an element of the array does; `marks any (> 3 and < 5)` if one element does both.
+`any` and `all` are keywords only after a name.
 """
 
 from __future__ import annotations
@@ -28,9 +34,11 @@ from edn.errors import InvalidFilter, TooLarge
 from edn.model.filter.ast import (
     MAX_DEPTH,
     MAX_PREDICATES,
+    QUANTIFIERS,
     STRING_OPERATORS,
     All,
     AnyOf,
+    Each,
     Literal,
     Node,
     Not,
@@ -42,6 +50,7 @@ from edn.model.filter.ast import (
     any_of,
     check_literal,
     check_name,
+    negate_element,
     surely_exclude,
     too_deep,
     too_many_predicates,
@@ -63,7 +72,8 @@ _TOKEN = re.compile(
       | (?P<symbol>==|!=|<>|<=|>=|[=<>(),])""",
     re.VERBOSE | re.DOTALL,
 )
-_CONDITION = "an operator (== != < <= > >= in between prefix suffix contains exists)"
+_CONDITION = "an operator (== != < <= > >= in between prefix suffix contains exists any all)"
+_ELEMENT = "a condition on elements (== != < <= > >= in between prefix suffix contains, not or a parenthesis)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +186,9 @@ class _Parser:
             node = self._any(depth + 1)
             self._require("symbol", ")", "and, or, or a closing parenthesis")
             return node
-        return self._test()
+        return self._test(depth)
 
-    def _test(self) -> Node:
+    def _test(self, depth: int) -> Node:
         token = self._next
         if token.kind not in ("word", "name"):
             wanted = "the name of an attribute, not or an opening parenthesis"
@@ -192,7 +202,34 @@ class _Parser:
         name = check_name(text, column=token.column)
         if name.startswith("$"):
             raise InvalidFilter("the name of an attribute must not begin with $", column=token.column)
-        return self._condition(name, token.column, negated=self._skip("keyword", "not"))
+        negated = self._skip("keyword", "not")
+        if self._next.kind == "word" and self._next.text.lower() in QUANTIFIERS:
+            quantifier = self._take()
+            part = self._element(name, token.column, depth + 1)
+            place = Place(columns=(token.column, quantifier.column))
+            return Each(name, quantifier.text.lower(), part, negated, place)
+        return self._condition(name, token.column, negated=negated)
+
+    def _element(self, name: str, column: int, depth: int) -> Node:
+        """Reads a condition on an element of an array."""
+        if depth > MAX_DEPTH:
+            raise too_deep()
+        if self._skip("keyword", "not"):
+            return negate_element(self._element(name, column, depth + 1))
+        if self._skip("symbol", "("):
+            alternatives: list[Node] = []
+            while True:
+                parts = [self._element(name, column, depth + 1)]
+                while self._skip("keyword", "and"):
+                    parts.append(self._element(name, column, depth + 1))
+                alternatives.append(all_of(parts))
+                if not self._skip("keyword", "or"):
+                    break
+            self._require("symbol", ")", "and, or, or a closing parenthesis")
+            return any_of(alternatives)
+        if self._is("keyword", "exists") or self._next.kind not in ("symbol", "keyword"):
+            raise self._expected(_ELEMENT)
+        return self._condition(name, column, negated=False)
 
     def _xpath(self, token: _Token) -> Node:
         """Reads an XPath. `xpath` is not a keyword: no string can follow an attribute of that name."""
@@ -303,6 +340,9 @@ def write(node: Node) -> str:
     match node:
         case Test():
             return _test_text(node)
+        case Each():
+            words = [_name_text(node.attribute), *(["not"] if node.negated else []), node.quantifier]
+            return " ".join([*words, _element_text(node.part)])
         case Not(part):
             return f"not {_inside(part)}"
         case XPath(expression):
@@ -317,11 +357,32 @@ def _inside(node: Node) -> str:
     return f"({write(node)})" if isinstance(node, (All, AnyOf)) else write(node)
 
 
-def _test_text(test: Test) -> str:
-    name = test.attribute
+def _element_text(node: Node) -> str:
+    """Writes a condition on an element, in parentheses if it has several parts."""
+    match node:
+        case Test():
+            return _condition_text(node)
+        case Not(part):
+            return f"not {_element_text(part)}"
+        case All(parts):
+            return "(" + " and ".join(map(_element_text, parts)) + ")"
+        case AnyOf(parts):
+            return "(" + " or ".join(map(_element_text, parts)) + ")"
+    raise AssertionError(f"no condition on an element: {node}")
+
+
+def _name_text(name: str) -> str:
     if not _BARE.fullmatch(name) or name.lower() in _WORDS:
-        name = "`" + name.replace("`", "``") + "`"
-    words = [name]
+        return "`" + name.replace("`", "``") + "`"
+    return name
+
+
+def _test_text(test: Test) -> str:
+    return f"{_name_text(test.attribute)} {_condition_text(test)}"
+
+
+def _condition_text(test: Test) -> str:
+    words: list[str] = []
     if test.negated or (test.operator == "exists" and not test.operand):
         words.append("not")
     words.append(_SYMBOL_OF.get(test.operator, test.operator))

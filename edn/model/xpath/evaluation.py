@@ -1,7 +1,8 @@
 """Evaluates XPaths on events with libxml2.
 
 Consecutive expressions on one event share its XML form. It is built from the values that predicates compare:
-numbers with the fewest distinguishing digits, times as in responses.
+numbers with the fewest distinguishing digits, times as in responses. It has the declared attributes that are
+not arrays.
 """
 
 from __future__ import annotations
@@ -52,4 +53,6 @@ class Evaluation:
 
 def _texts(values: Mapping[str, Any], types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, value in values.items():
+        if isinstance(value, tuple):
+            continue  # an array
         yield name, rfc3339(value) if types.get(name) == "time" else event_xml.format_value(value)

@@ -109,6 +109,9 @@ def publish(
     subscriptions: PerServer = 10_000,
     events: Annotated[int, typer.Option(min=100, help="Per round.")] = 60_000,
     repeats: Annotated[int, typer.Option(min=1)] = 5,
+    documents: Annotated[
+        bool, typer.Option("--open", help="Compare documents of 2 KB, mostly undeclared, with flat events.")
+    ] = False,
 ) -> None:
     """Compare a network, from publishing to the committed outbox, with a bare app that only decodes."""
 

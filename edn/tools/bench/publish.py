@@ -6,6 +6,10 @@ Rounds alternate on the same machine with the same publisher:
 - *network*: a dispatcher and N servers with subscriptions; a batch counts when every server has committed its
   matches to its outbox. The sinks refuse connections, so no delivery is measured.
 
+`--open` compares two kinds of events of the same size instead, in alternating rounds on one network: *flat*
+events have declared attributes only, one of them a long string; *open* ones have the same numbers inside a
+document of undeclared fields, nested objects and arrays.
+
 CPU time is that of the processes, as reported by the system. Events per second include the publisher's share
 of the machine, in both alike.
 """
@@ -24,13 +28,16 @@ from itertools import repeat
 from statistics import median
 from typing import Any
 
+import msgspec
 import numpy as np
 import psutil
 
+from edn.arrays import Floats
 from edn.client import Client
-from edn.tools.bench.network import cpu_seconds, filled, requests_of
+from edn.tools.bench.network import TOPIC, cpu_seconds, filled, names_of, request_of, requests_of
 from edn.tools.bench.plain import publish
 from edn.tools.bench.report import Progress, facts
+from edn.tools.bench.workloads import uniform_points
 
 #: factor by which the bare app gets more events
 _BARE_TIMES = 40
@@ -86,7 +93,31 @@ class Cost:
         return self.network_events_per_second / self.bare_events_per_second
 
 
-show = facts(
+@dataclass(frozen=True, slots=True)
+class OpenCost:
+    """Medians over the rounds."""
+
+    dimensions: int
+    servers: int
+    subscriptions: int
+    batch: int
+    #: per round and kind
+    events: int
+    #: bytes of an event, of either kind
+    size: int
+    flat_events_per_second: float
+    flat_dispatcher_cpu_us: float
+    flat_servers_cpu_us: float
+    open_events_per_second: float
+    open_dispatcher_cpu_us: float
+    open_servers_cpu_us: float
+
+    @property
+    def throughput_ratio(self) -> float:
+        return self.open_events_per_second / self.flat_events_per_second
+
+
+_show_flat = facts(
     "Publishing, end to end",
     ("dimensions", "{r.dimensions}"),
     ("servers × subscriptions", "{r.servers} × {r.subscriptions:,}"),
@@ -102,9 +133,103 @@ show = facts(
 )
 
 
-def run(*, dimensions: Sequence[int] | None, **sizes: Any) -> list[Cost]:
+_show_open = facts(
+    "Publishing open documents",
+    ("dimensions, bytes of an event", "{r.dimensions}, {r.size:,}"),
+    ("servers × subscriptions", "{r.servers} × {r.subscriptions:,}"),
+    ("flat: events/s", "{r.flat_events_per_second:,.0f}"),
+    ("flat: dispatcher, servers CPU µs/event", "{r.flat_dispatcher_cpu_us:.2f}, {r.flat_servers_cpu_us:.2f}"),
+    ("open: events/s", "{r.open_events_per_second:,.0f}"),
+    ("open: dispatcher, servers CPU µs/event", "{r.open_dispatcher_cpu_us:.2f}, {r.open_servers_cpu_us:.2f}"),
+    ("open events/s ÷ flat", "{r.throughput_ratio:.2f}"),
+)
+
+
+def show(result: list[Cost] | list[OpenCost], *, as_json: bool) -> None:
+    shown = _show_open if result and isinstance(result[0], OpenCost) else _show_flat
+    shown(result, as_json=as_json)
+
+
+def run(
+    *, dimensions: Sequence[int] | None, documents: bool = False, **sizes: Any
+) -> list[Cost] | list[OpenCost]:
     """Measures one network per number of attributes."""
+    if documents:
+        return [measure_open(dimensions=width, **sizes) for width in dimensions or (8,)]
     return [measure(dimensions=width, **sizes) for width in dimensions or (8, 4)]
+
+
+def measure_open(
+    *,
+    dimensions: int,
+    servers: int,
+    subscriptions: int,
+    events: int,
+    seed: int,
+    repeats: int,
+    progress: Progress,
+) -> OpenCost:
+    """Measures flat events and documents of the same size on one network."""
+    rng = np.random.default_rng(seed)
+    batch = 100
+    points = [uniform_points(rng, batch, dimensions) for _ in range(20)]
+    requests, size = _documents(points)
+    with filled(servers, subscriptions, dimensions, rng, progress, EDN_TUNING="fixed") as running:
+        with Client(running.url) as client:
+            client.create_topic(TOPIC, {**dict.fromkeys(names_of(dimensions), "number"), "note": "string"})
+        dispatcher, others = running.roles()
+        rounds: list[dict[str, float]] = []
+        for number in range(repeats + 1):
+            one: dict[str, float] = {}
+            for kind, own in requests.items():
+                progress.say(f"publishing {kind} events, round {number} of {repeats}")
+                before = cpu_seconds([dispatcher]), cpu_seconds(others)
+                seconds = asyncio.run(_publish(running.url, own, events // batch, drain=True))
+                one[f"{kind}_events_per_second"] = events // batch * batch / seconds
+                for name, processes, spent in zip(
+                    ("dispatcher", "servers"), ([dispatcher], others), before, strict=True
+                ):
+                    one[f"{kind}_{name}_cpu_us"] = 1e6 * (cpu_seconds(processes) - spent) / events
+            if number:  # the first one warms up
+                rounds.append(one)
+    middle = {name: median(one[name] for one in rounds) for name in rounds[0]}
+    return OpenCost(dimensions, servers, subscriptions, batch, events, size, **middle)
+
+
+def _documents(points: list[Floats]) -> tuple[dict[str, list[bytes]], int]:
+    """Returns requests with flat events and with documents, and the bytes of an event."""
+    names = names_of(points[0].shape[1])
+    bodies: dict[str, list[bytes]] = {"flat": [], "open": []}
+    size = 0
+    for rows in points:
+        flat, documents = [], []
+        for row in rows.tolist():
+            values = dict(zip(names, row, strict=True))
+            document = msgspec.json.encode({**values, **_undeclared()})
+            plain = msgspec.json.encode({**values, "note": ""})
+            note = b"n" * (len(document) - len(plain))
+            documents.append(document)
+            flat.append(plain[:-2] + note + b'"}')
+            size = len(document)
+        for kind, own in (("flat", flat), ("open", documents)):
+            bodies[kind].append(b"[" + b",".join(own) + b"]")
+    return {kind: [request_of(body) for body in own] for kind, own in bodies.items()}, size
+
+
+def _undeclared() -> dict[str, Any]:
+    """Some 1,900 bytes as producers send them: an order with its lines, an address, tags."""
+    address = {"street": "Long Street 12", "city": "Springfield", "zip": "12345", "country": "US"}
+    lines = [
+        {"sku": f"SKU-{number:05d}", "name": "An article with a name", "count": number, "price": 9.95}
+        for number in range(17)
+    ]
+    return {
+        "order": {"id": "3f2504e0-4f89-11d3-9a0c-0305e82c3301", "customer": {"id": 4711, "address": address}},
+        "lines": lines,
+        "tags": ["express", "gift", "returning customer"],
+        "meta": {"source": "web", "agent": "Mozilla/5.0", "flags": {"vip": False, "test": None}},
+        "comment": "Please leave the parcel at the door, and ring twice. " * 4,
+    }
 
 
 def measure(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edn.tools.checker.values import Attributes, read_literal
+from edn.tools.checker.values import Attributes, AttributeType, read_literal
 
 Indices = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
@@ -155,6 +155,56 @@ class Column:
         return events
 
 
+class ArrayColumn(Column):
+    """An attribute whose values are arrays, here tuples. A condition is a table of ranks.
+
+    The distinct elements of all arrays are a column of their own, which decides conditions on elements.
+    """
+
+    def __init__(self, kind: str, values: Sequence[tuple[Any, ...] | None]) -> None:
+        super().__init__(kind, values)
+        elements = {element for array in self.distinct for element in array}
+        self._elements = Column(kind, sorted(elements))
+        self._place = {element: place for place, element in enumerate(self._elements.distinct)}
+
+    def _operator(self, operator: str, operand: Any) -> Condition:
+        if operator in ("exists", "not"):
+            return super()._operator(operator, operand)
+        if operator not in ("any", "all"):
+            raise ValueError(f"{operator!r} is not an operator for arrays")
+        holds = self._holding(operand)
+        decide = any if operator == "any" else all
+        table = [decide(bool(holds[self._place[one]]) for one in array) for array in self.distinct]
+        return Condition(0, len(self.distinct), np.array(table, dtype=np.bool_))
+
+    def _holding(self, written: Any) -> Mask:
+        """Returns which of the distinct elements satisfy a condition."""
+        count = len(self._elements.distinct)
+        found = np.ones(count, dtype=np.bool_)
+        if not isinstance(written, Mapping):
+            written = {"in" if isinstance(written, list) else "eq": written}
+        if not written:
+            raise ValueError("a condition has no operator")
+        for operator, operand in written.items():
+            if operator in ("$any", "$all"):
+                parts = np.array([self._holding(part) for part in operand]).reshape(len(operand), count)
+                found &= parts.any(axis=0) if operator == "$any" else parts.all(axis=0)
+            elif operator == "not":
+                found &= ~self._holding(operand)
+            elif operator == "exists":
+                raise ValueError("exists is not an operator for elements")
+            else:
+                part = self._elements.condition({operator: operand})
+                passed = np.zeros(count, dtype=np.bool_)
+                passed[self._elements.narrow(part, np.arange(count))] = True
+                found &= passed
+        return found
+
+
+def _column(kind: AttributeType, values: Sequence[Any]) -> Column:
+    return ArrayColumn(kind[0], values) if isinstance(kind, list) else Column(kind, values)
+
+
 class Columns:
     """All events of one topic."""
 
@@ -162,7 +212,7 @@ class Columns:
         """`events`: from `values.read_event`."""
         self.count = len(events)
         self._columns = {
-            name: Column(kind, [event.get(name) for event in events]) for name, kind in attributes.items()
+            name: _column(kind, [event.get(name) for event in events]) for name, kind in attributes.items()
         }
 
     def matching(self, written: Mapping[str, Any] | None, begin: int, end: int) -> Indices:

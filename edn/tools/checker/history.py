@@ -8,7 +8,7 @@ from edn.tools.checker.published import Publications, Publishing, TopicEvents
 from edn.tools.checker.recording.reading import Operation, Recording
 from edn.tools.checker.recording.records import Fail, Ok, RecordingError, Unknown
 from edn.tools.checker.timeline import NEVER, SECOND, Effect
-from edn.tools.checker.values import KINDS, duration, microseconds
+from edn.tools.checker.values import duration, is_kind, microseconds
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class _Builder:
     def build(self) -> History:
         recording = self._recording
         for name, topic in recording.topics.items():
-            wrong = sorted(set(topic.attributes.values()) - KINDS)
+            wrong = [kind for kind in topic.attributes.values() if not is_kind(kind)]
             if wrong:
                 raise RecordingError(f'topic "{name}" has an attribute of type {wrong[0]!r}')
         publications = Publications(recording)

@@ -8,7 +8,7 @@ are compared with that:
     due and not accepted by the subscriber      missing, if the recording is conclusive: see `doubts`
     notified and not allowed                    unexpected
     accepted under two webhook-ids              duplicate; a repeat under the same one is permitted
-    notified with other attributes              altered
+    notified with other fields                  altered
 
 A subscription's events are a slice of its topic's events, its notifications a slice of all; no step visits
 all pairs.
@@ -17,6 +17,7 @@ all pairs.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -27,7 +28,7 @@ from edn.tools.checker.lives import LifeJudge
 from edn.tools.checker.recording.reading import EventContent, Recording, read_recording
 from edn.tools.checker.stories import Stories
 from edn.tools.checker.timeline import SECOND
-from edn.tools.checker.values import microseconds, read_event
+from edn.tools.checker.values import fields_of, is_same, microseconds
 from edn.tools.checker.verdicts import Counts, Fault, Findings, Report, Verdict
 
 #: violations per kind that are explained
@@ -96,7 +97,7 @@ def _judge_lives(life_judge: LifeJudge, recording: Recording, history: History) 
 
 
 def _judge_contents(recording: Recording, history: History, findings: Findings, stories: Stories) -> None:
-    """Compares the attributes of notifications with those published."""
+    """Compares the fields of notified events with those published."""
     for number, contents in recording.contents.items():
         topic, _ = stories.name(number)
         events = history.topics.get(topic)
@@ -108,7 +109,7 @@ def _judge_contents(recording: Recording, history: History, findings: Findings, 
             continue
         altered = []
         for content in contents:
-            reason = _alteration(content, publishing.values, publishing.given.get("$time"), recording, topic)
+            reason = _alteration(content, publishing.given)
             if reason is not None:
                 altered.append((reason, number, content.place))
         findings.add(Fault.ALTERED, altered, stories.altered_event)
@@ -120,14 +121,14 @@ def _judge_contents(recording: Recording, history: History, findings: Findings, 
     )
 
 
-def _alteration(
-    content: EventContent, values: dict[str, object], stamp: object, recording: Recording, topic: str
-) -> str | None:
+def _alteration(content: EventContent, given: dict[str, Any]) -> str | None:
+    """Says how a notified event differs from the published one; None if it does not."""
     try:
         attributes = msgspec.json.decode(content.attributes)
         if not isinstance(attributes, dict):
             return f"it was notified with attributes that are no object: {content.attributes.decode()[:200]}"
-        same = read_event(attributes, recording.topics[topic].attributes) == values
+        stamp = given.get("$time")
+        same = is_same(attributes, fields_of(given))
         if (
             same
             and isinstance(stamp, str)

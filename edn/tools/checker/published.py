@@ -17,7 +17,7 @@ from edn.tools.checker.columns import Columns
 from edn.tools.checker.recording.reading import Operation, Recording
 from edn.tools.checker.recording.records import Fail, Invoke, Ok, Topic
 from edn.tools.checker.timeline import NEVER, SECOND, Mask, Times
-from edn.tools.checker.values import read_event
+from edn.tools.checker.values import fields_of, is_same, read_event
 
 Numbers = npt.NDArray[np.int32]
 
@@ -93,7 +93,7 @@ class Publications:
         invoke, answer = operation.invoke, operation.answer
         if invoke.topic not in self._recording.topics:
             raise ValueError(f"topic {invoke.topic!r} was not declared")
-        attributes = self._recording.topics[invoke.topic].attributes
+        topic = self._recording.topics[invoke.topic]
         for place, event in enumerate(invoke.events):
             id = self._event_id(invoke, answer, place)
             if id is None:
@@ -101,7 +101,7 @@ class Publications:
                     self.nameless.add(invoke.topic)
                 continue
             try:
-                values = read_event(event, attributes)
+                values = read_event(event, topic.attributes, closed=topic.closed)
             except ValueError as error:
                 if not isinstance(answer, Fail):
                     raise ValueError(f"event {id!r}: {error}") from None
@@ -126,7 +126,8 @@ class Publications:
         self, name: tuple[str, str], given: dict[str, Any], values: dict[str, Any], operation: Operation
     ) -> None:
         known = self._publishings.setdefault(name, Publishing(given, values))
-        same = known.values == values and known.given.get("$time") == given.get("$time")
+        same = is_same(fields_of(known.given), fields_of(given))
+        same = same and known.given.get("$time") == given.get("$time")
         if not same and not isinstance(operation.answer, Fail):
             taken = any(isinstance(attempt.answer, Ok) for attempt in known.attempts)
             if isinstance(operation.answer, Ok):

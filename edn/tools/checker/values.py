@@ -8,10 +8,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+#: the type of an attribute: its name, or a list with the type of the elements of an array
+AttributeType = str | list[str]
 #: attribute → type of a topic
-Attributes = Mapping[str, str]
+Attributes = Mapping[str, AttributeType]
 
 KINDS = frozenset({"number", "integer", "string", "boolean", "time"})
+
+_ARRAYS = [[kind] for kind in sorted(KINDS)]
 
 _TIME = re.compile(
     r"(?P<minute>\d{4}-\d\d-\d\d[Tt]\d\d:\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d+))?"
@@ -53,8 +57,17 @@ def duration(text: str) -> int | None:
         raise ValueError(f"{text[:60]!r} is longer than any recording") from None
 
 
-def read(kind: str, value: object) -> Any:
-    """Converts a value of an event; raises ValueError if it is not of the type."""
+def is_kind(kind: object) -> bool:
+    """Tells whether an attribute may have this type."""
+    return kind in KINDS if isinstance(kind, str) else isinstance(kind, list) and kind in _ARRAYS
+
+
+def read(kind: AttributeType, value: object) -> Any:
+    """Converts a value of an event, an array to a tuple; raises ValueError if it is not of the type."""
+    if isinstance(kind, list):
+        if not isinstance(value, list):
+            raise ValueError(f"{value!r} is not an array")
+        return tuple(read(kind[0], element) for element in value)
     if kind in ("number", "integer") and isinstance(value, int | float) and not isinstance(value, bool):
         if kind == "number":
             try:
@@ -77,25 +90,63 @@ def read_literal(kind: str, value: object) -> Any:
     return read(kind, value)
 
 
-def flatten(event: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns attributes by their dotted names, without nulls and without fields of the network ($…)."""
-    flat: dict[str, Any] = {}
-    for key, value in event.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-        elif value is not None and (prefix or not key.startswith("$")):
-            flat[prefix + key] = value
-    return flat
+def fields_of(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an event without the fields of the network ($…)."""
+    return {key: value for key, value in event.items() if not key.startswith("$")}
 
 
-def read_event(event: Mapping[str, Any], attributes: Attributes) -> dict[str, Any]:
-    """Returns the comparable values of an event; raises ValueError for attributes that its topic lacks."""
+def is_same(one: Any, other: Any) -> bool:
+    """Tells whether two JSON values are equal. A boolean is no number, other than in Python."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+def read_event(event: Mapping[str, Any], attributes: Attributes, *, closed: bool = False) -> dict[str, Any]:
+    """Returns the comparable values of an event's attributes.
+
+    Raises ValueError for a value of another type, and in a closed topic for a field that it does not declare.
+    """
     values = {}
-    for name, value in flatten(event).items():
-        if name not in attributes:
-            raise ValueError(f'"{name}" is not an attribute of the topic')
+    for name, kind in attributes.items():
         try:
-            values[name] = read(attributes[name], value)
+            given = _given(event, name)
+            if given is not None:
+                values[name] = read(kind, given)
         except ValueError as error:
             raise ValueError(f'attribute "{name}": {error}') from None
+    if closed:
+        for name in _leaves(fields_of(event), attributes):
+            if name not in attributes:
+                raise ValueError(f'"{name}" is not an attribute of the topic')
     return values
+
+
+def _given(event: Mapping[str, Any], name: str) -> Any:
+    """Returns the value at a path of nested objects or under the dotted name; None if it is missing."""
+    place: Any = event
+    for part in name.split("."):
+        if place is None:
+            break
+        if not isinstance(place, Mapping):
+            raise ValueError(f"{place!r} is not an object")
+        place = place.get(part)
+    if "." in name and event.get(name) is not None:
+        if place is not None:
+            raise ValueError("it is given twice")
+        return event[name]
+    return place
+
+
+def _leaves(event: Mapping[str, Any], attributes: Attributes, prefix: str = "") -> list[str]:
+    """Lists the dotted names of all fields that are no parents of attributes."""
+    found: list[str] = []
+    for key, value in event.items():
+        name = prefix + key
+        if any(known.startswith(name + ".") for known in attributes):
+            found += _leaves(value or {}, attributes, name + ".")
+        else:
+            found.append(name)
+    return found

@@ -15,7 +15,16 @@ from edn.tools.checker.values import duration, microseconds, read, read_event
 from tests.oracle import meaning
 from tests.oracle import values as oracle
 
-SCHEMA = {"n": "integer", "x": "number", "s": "string", "b": "boolean", "at": "time", "deep.n": "integer"}
+SCHEMA: dict[str, str | list[str]] = {
+    "n": "integer",
+    "x": "number",
+    "s": "string",
+    "b": "boolean",
+    "at": "time",
+    "deep.n": "integer",
+    "tags": ["string"],
+    "deep.er.x": ["number"],
+}
 TIMES = (
     "2024-01-01T00:00:00Z",
     "2024-01-01T01:00:00+01:00",
@@ -32,7 +41,33 @@ LITERALS: dict[str, tuple[Any, ...]] = {
 COMPARISONS = ("eq", "ne", "lt", "lte", "gt", "gte")
 
 
-def a_condition(chance: Random, kind: str, depth: int = 0) -> Any:
+def an_array_condition(chance: Random, kind: str, depth: int = 0) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for operator in chance.sample(["any", "all", "exists", "not"], chance.randrange(1, 3)):
+        if operator == "exists":
+            made[operator] = chance.random() < 0.5
+        elif operator == "not":
+            made[operator] = an_array_condition(chance, kind, depth + 1) if depth < 2 else {"any": []}
+        else:
+            made[operator] = an_element_condition(chance, kind)
+    return {"any": LITERALS[kind][0]} if made.get("not") == {"any": []} else made
+
+
+def an_element_condition(chance: Random, kind: str, depth: int = 0) -> Any:
+    made = a_condition(chance, kind, 2)
+    if isinstance(made, dict):
+        made.pop("exists", None)
+        for combinator in ("$any", "$all"):
+            if depth < 2 and chance.random() < 0.3:
+                made[combinator] = [
+                    an_element_condition(chance, kind, depth + 1) for _ in range(chance.randrange(1, 3))
+                ]
+    return made or chance.choice(LITERALS[kind])
+
+
+def a_condition(chance: Random, kind: str | list[str], depth: int = 0) -> Any:
+    if isinstance(kind, list):
+        return an_array_condition(chance, kind[0])
     literals = LITERALS[kind]
     operators = [
         *COMPARISONS,
@@ -77,10 +112,16 @@ def a_filter(chance: Random, depth: int = 0) -> dict[str, Any]:
 
 def an_event(chance: Random) -> dict[str, Any]:
     event: dict[str, Any] = {
-        name: chance.choice(LITERALS[kind]) for name, kind in SCHEMA.items() if chance.random() < 0.8
+        name: chance.choices(LITERALS[kind[0]], k=chance.randrange(4))
+        if isinstance(kind, list)
+        else chance.choice(LITERALS[kind])
+        for name, kind in SCHEMA.items()
+        if chance.random() < 0.8
     }
     if "deep.n" in event and chance.random() < 0.5:
-        event["deep"] = {"n": event.pop("deep.n")}
+        event["deep"] = {"n": event.pop("deep.n"), "undeclared": [{"n": 7}]}
+    if chance.random() < 0.3:
+        event["other"] = {"tags": ["a"]}
     if chance.random() < 0.2:
         event["s"] = None
     return event
@@ -138,11 +179,31 @@ def test_a_fraction_beside_an_integer_is_compared_exactly() -> None:
         {"n": {"prefix": "x"}},
         {"$any": []},
         {"n": {"between": [1]}},
+        {"n": {"any": 1}},
+        {"tags": "x"},
+        {"tags": {"any": {}}},
+        {"tags": {"any": {"exists": True}}},
+        {"tags": {"contains": "x"}},
     ],
 )
 def test_what_is_no_filter_is_said(written: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        Columns({"n": "integer"}, [{"n": 1}]).matching(written, 0, 1)
+        Columns({"n": "integer", "tags": ["string"]}, [{"n": 1, "tags": ("a",)}]).matching(written, 0, 1)
+
+
+def test_a_closed_topic_has_no_other_fields() -> None:
+    attributes = {"n": "integer", "a.b": "string"}
+    event = {"$id": "x", "n": 1, "a": {"b": "y", "c": 2}}
+    assert read_event(event, attributes) == {"n": 1, "a.b": "y"}
+    with pytest.raises(ValueError, match=r'"a\.c" is not an attribute'):
+        read_event(event, attributes, closed=True)
+    assert read_event({"a": None, "a.b": "y"}, attributes, closed=True) == {"a.b": "y"}
+
+
+@pytest.mark.parametrize("event", [{"a": 1}, {"a": {"b": "x"}, "a.b": "y"}, {"n": [1]}, {"tags": "x"}])
+def test_what_does_not_fit_an_attribute_is_refused(event: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        read_event(event, {"n": "integer", "a.b": "string", "tags": ["string"]})
 
 
 @pytest.mark.parametrize("text", TIMES)

@@ -80,7 +80,8 @@ WRONG = {
     "another type": '{"record": "topic", "topic": "t", "attributes": {"n": "string"}, "time": 1}',
     "no such type": '{"record": "topic", "topic": "u", "attributes": {"n": "colour"}, "time": 1}',
     "no such topic": asked("subscribe", subscription="q", topic="v"),
-    "no such attribute": asked("publish", topic="t", events=[{"$id": "1", "q": 1}]),
+    "a value of another type": asked("publish", topic="t", events=[{"$id": "1", "n": "q"}]),
+    "no such element type": '{"record": "topic", "topic": "u", "attributes": {"n": ["colour"]}, "time": 1}',
     "no such operator": asked("subscribe", subscription="q", topic="t", filter={"n": {"like": 1}}),
     "an empty filter": asked("subscribe", subscription="q", topic="t", filter={}),
     "no such subscription to change": asked("change", subscription="q", filter={"n": 1}),
@@ -99,7 +100,7 @@ def test_what_cannot_be_read_is_said_with_its_line(tmp_path: Path, case: str) ->
     path.write_text("\n".join(written) + "\n")
     with pytest.raises(RecordingError) as raised:
         check_recording(path)
-    assert "line 4" in raised.value.detail or "type 'colour'" in raised.value.detail
+    assert "line 4" in raised.value.detail or "'colour'" in raised.value.detail
 
 
 def test_a_newer_version_is_refused(tmp_path: Path) -> None:

@@ -677,12 +677,32 @@ CASES: dict[str, Case] = {
     "other attributes": ([*LIFE, E, got(n=16)], "violated", {"altered": 1}),
     "an attribute too many": ([*LIFE, E, got(n=15, s="x")], "violated", {"altered": 1}),
     "an attribute of another type": ([*LIFE, E, got(n="15")], "violated", {"altered": 1}),
-    "an attribute that the topic does not have": ([*LIFE, E, got(n=15, zzz=1)], "violated", {"altered": 1}),
-    "null is missing": ([*LIFE, publish("e", 30, 40, n=15, s=None), GOT], "holds", {}),
-    "the same instant in other words": (
-        [*LIFE, publish("e", 30, 40, at="2024-01-01T01:00:00+01:00"), got(at="2024-01-01T00:00:00.000Z")],
+    "undeclared fields as published": (
+        [*LIFE, publish("e", 30, 40, n=15, more={"a": [1, None]}), got(n=15, more={"a": [1, None]})],
         "holds",
         {},
+    ),
+    "an undeclared field was changed": (
+        [*LIFE, publish("e", 30, 40, n=15, more={"a": [1, None]}), got(n=15, more={"a": [True, None]})],
+        "violated",
+        {"altered": 1},
+    ),
+    "an undeclared field was dropped": (
+        [*LIFE, publish("e", 30, 40, n=15, more=1), got(n=15)],
+        "violated",
+        {"altered": 1},
+    ),
+    "an attribute that the topic does not have": ([*LIFE, E, got(n=15, zzz=1)], "violated", {"altered": 1}),
+    "null is missing, and notified as null": (
+        [*LIFE, publish("e", 30, 40, n=15, s=None), got(n=15, s=None)],
+        "holds",
+        {},
+    ),
+    "a null was dropped": ([*LIFE, publish("e", 30, 40, n=15, s=None), GOT], "violated", {"altered": 1}),
+    "the same instant in other words": (
+        [*LIFE, publish("e", 30, 40, at="2024-01-01T01:00:00+01:00"), got(at="2024-01-01T00:00:00.000Z")],
+        "violated",
+        {"altered": 1},
     ),
     "another time of the event": (
         [*LIFE, publish("e", 30, 40, **{"$time": "2024-02-02T00:00:00Z"}), got()],

@@ -145,6 +145,30 @@ def test_topic_create_refuses_what_is_no_attribute(stub: Stub, attributes: list[
     assert stub.requests == []
 
 
+@pytest.mark.parametrize(
+    ("flags", "closed"), [([], {}), (["--closed"], {"closed": True}), (["--open"], {"closed": False})]
+)
+def test_topic_create_sends_paths_arrays_and_whether_it_is_closed(
+    stub: Stub, flags: list[str], closed: dict[str, bool]
+) -> None:
+    attributes = {"a.b": "string", "tags": ["string"], "marks": ["number"]}
+    stub.answers["PUT", "/v1/topics/docs"] = 201, {"name": "docs", "attributes": attributes, **closed}
+    result = edn(stub, "topic", "create", "docs", "a.b:string", "tags:string[]", "marks:[number]", *flags)
+    assert result.exit_code == 0, result.output
+    assert "a.b:string tags:string[] marks:number[]" in result.output
+    assert stub.requests == [("PUT", "/v1/topics/docs", {"attributes": attributes, **closed})]
+
+
+def test_publish_takes_arrays_and_undeclared_objects_as_json(stub: Stub) -> None:
+    stub.answers["GET", "/v1/topics/docs"] = 200, {"name": "docs", "attributes": {"tags": ["string"]}}
+    stub.answers["POST", "/v1/topics/docs/events"] = 202, {"accepted": 1, "ids": ["a"]}
+    result = edn(stub, "publish", "docs", 'tags=["a", "b"]', 'more={"x": [1]}', "note=text")
+    assert result.exit_code == 0, result.output
+    assert stub.requests[-1][2] == {"tags": ["a", "b"], "more": {"x": [1]}, "note": "text"}
+    refused = edn(stub, "publish", "docs", "tags=a")
+    assert (refused.exit_code, "invalid value of" in refused.output) == (2, True)
+
+
 def test_topics_are_listed_shown_and_deleted(stub: Stub) -> None:
     stub.answers["GET", "/v1/topics"] = (200, {"topics": [TOPIC]})
     stub.answers["DELETE", "/v1/topics/stocks"] = (204, None)

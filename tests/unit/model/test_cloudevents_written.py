@@ -5,20 +5,31 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from edn.errors import InvalidEvent
 from edn.formats.cloudevents import CloudEvent, as_binary, as_structured, from_notification, plain, read
+from edn.model.schema import Schema
 
 TIME = "2026-01-01T00:00:00Z"
 
 
 def event(**attributes: Any) -> CloudEvent:
-    return from_notification("sold", {"id": "7", "time": TIME, "attributes": attributes})
+    return notified("7", attributes)
+
+
+def notified(id: str, attributes: dict[str, Any]) -> CloudEvent:
+    text = msgspec.Raw(json.dumps(attributes, separators=(",", ":")).encode())
+    return from_notification("sold", {"id": id, "time": TIME, "attributes": text})
+
+
+def structured(event: CloudEvent) -> Any:
+    return json.loads(msgspec.json.encode(as_structured(event)))
 
 
 def test_an_event_of_plain_json_gets_the_source_and_type_of_its_topic() -> None:
-    assert as_structured(event(price=31.5)) == {
+    assert structured(event(price=31.5)) == {
         "specversion": "1.0",
         "id": "7",
         "source": "/v1/topics/sold",
@@ -35,7 +46,7 @@ def test_what_came_as_a_cloud_event_goes_as_the_same() -> None:
     [came] = read("structured", b"application/cloudevents+json", [], body)
     assert b'"$id":"/s#a"' in plain([came], types)
     attributes = {"ce": {"source": "/s", "type": "t", "rank": 3}, "price": 1}
-    goes = as_structured(from_notification("sold", {"id": "/s#a", "time": TIME, "attributes": attributes}))
+    goes = structured(notified("/s#a", attributes))
     for name, value in {"id": "a", "source": "/s", "type": "t", "rank": 3, "data": {"price": 1}}.items():
         assert goes[name] == value
 
@@ -64,7 +75,7 @@ ODD = {"Große-Stadt": 1, "a_b": 2, "nested": {"x": 3}, "id": "mine", "specversi
 
 def test_attributes_that_no_context_can_have_stay_in_the_data() -> None:
     made = event(ce={**ODD, "rank": 4})
-    assert made.data == {"ce": ODD}
+    assert json.loads(bytes(made.data or b"")) == {"ce": ODD}
     headers, _, _ = as_binary(made)
     assert dict(headers) == {
         "ce-specversion": "1.0",
@@ -99,7 +110,7 @@ def test_what_is_wrong_is_pointed_at_in_the_request_alone_or_in_a_batch(
 
     def refused(mode: str, value: object) -> tuple[int, str | None]:
         with pytest.raises(InvalidEvent) as error:
-            plain(read(mode, b"", [], json.dumps(value).encode()), types)
+            plain(read(mode, b"", [], json.dumps(value).encode()), types, closed=True)
         return error.value.index, error.value.pointer
 
     assert refused("structured", {**GOOD, **wrong}) == (0, pointer)
@@ -107,5 +118,46 @@ def test_what_is_wrong_is_pointed_at_in_the_request_alone_or_in_a_batch(
 
 
 def test_an_id_that_is_a_source_alone_is_not_emptied() -> None:
-    made = from_notification("sold", {"id": "/v1/topics/sold#", "time": TIME, "attributes": {}})
+    made = notified("/v1/topics/sold#", {})
     assert made.context["id"] == "/v1/topics/sold#"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"price":31,"e":1e2,"deep":{"a":[1,null,{"b":"\\u00e9"}]}}',
+        b'{"ce":1}',
+        b'{"ce.x":1}',
+        b'{"$id":"x"}',
+        b"{}",
+        b"[1,2.0,{}]",
+        b"null",
+        b"31",
+        b'"text"',
+        b"true",
+        None,
+    ],
+)
+def test_data_comes_back_byte_for_byte(data: bytes | None) -> None:
+    extensions = {"dataschema": "https://example.org/s", "unknown": "x", "rank": 7, "flag": False}
+    head = json.dumps({**GOOD, **extensions}).encode()
+    body = head if data is None else head[:-1] + b', "data": ' + data + b"}"
+    [came] = read("structured", b"", [], body)
+    batch = Schema.parse({"price": "number"}).decode_events(plain([came], {"price": "number"}))
+    assert batch.ids == ["/s#a"]
+    goes = from_notification("sold", {"id": "/s#a", "time": TIME, "attributes": msgspec.Raw(batch.bodies[0])})
+    assert {name: goes.context[name] for name in extensions} == extensions
+    assert (goes.data is None) == (data is None)
+    if data is not None:
+        assert bytes(goes.data or b"") == data
+        _, kind, posted = as_binary(goes)
+        assert (kind, posted) == ("application/json", data)
+
+
+def test_a_text_comes_back_as_the_text_in_binary_mode() -> None:
+    headers = [(f"ce-{name}".encode(), value.encode()) for name, value in GOOD.items()]
+    [came] = read("binary", b"text/plain; charset=utf-8", headers, "héllo\n".encode())
+    batch = Schema.parse({"price": "number"}).decode_events(plain([came], {"price": "number"}))
+    goes = from_notification("sold", {"id": "/s#a", "time": TIME, "attributes": msgspec.Raw(batch.bodies[0])})
+    assert as_binary(goes)[1:] == ("text/plain; charset=utf-8", "héllo\n".encode())
+    assert structured(goes)["data"] == "héllo\n"

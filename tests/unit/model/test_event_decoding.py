@@ -18,6 +18,7 @@ from edn.model.event import EventBatch
 from edn.model.event_check import check_events
 from edn.model.rect import MISSING
 from edn.model.schema import Schema
+from edn.protocol.documents import cut_events
 
 TYPES = {"symbol": "string", "price": "number", "volume": "integer", "up": "boolean", "at": "time",
          "book.bid": "number", "book.deep.ask": "number"}  # fmt: skip
@@ -25,8 +26,16 @@ SCHEMA = Schema.parse(TYPES)
 NOON = "2024-05-01T12:00:00Z"
 
 
-def decode(*events: Any) -> EventBatch:
-    return SCHEMA.decode_events(json.dumps(list(events)).encode())
+CLOSED = Schema.parse(TYPES, closed=True)
+
+
+def read(schema: Schema, body: bytes) -> EventBatch:
+    """Decodes a body as the publish path does."""
+    return schema.decode_events(body, cut_events)
+
+
+def decode(*events: Any, schema: Schema = SCHEMA) -> EventBatch:
+    return read(schema, json.dumps(list(events), separators=(",", ":")).encode())
 
 
 def test_an_event_becomes_a_point_and_a_body() -> None:
@@ -41,11 +50,11 @@ def test_an_event_becomes_a_point_and_a_body() -> None:
 
 
 def test_an_object_alone_is_a_batch_of_one() -> None:
-    assert SCHEMA.decode_events(b' {"price": 1}').points[0, 1] == 1.0
+    assert read(SCHEMA, b' {"price": 1}').points[0, 1] == 1.0
 
 
 def test_an_empty_array_is_an_empty_batch() -> None:
-    batch = SCHEMA.decode_events(b"[]")
+    batch = read(SCHEMA, b"[]")
     assert len(batch) == 0
     assert batch.points.shape == (0, SCHEMA.width)
 
@@ -81,16 +90,105 @@ def test_null_and_absent_are_missing(event: dict[str, Any]) -> None:
     assert SCHEMA.values(batch.bodies[1]) == {"price": 1.0, "book.bid": 2.0, "book.deep.ask": 3.0}
 
 
-def test_dotted_keys_mean_the_nested_attribute() -> None:
+def test_dotted_keys_of_the_event_mean_the_nested_attribute() -> None:
     dotted = decode({"book.bid": 1, "book.deep.ask": 2})
     nested = decode({"book": {"bid": 1, "deep": {"ask": 2}}})
-    halfway = decode({"book": {"bid": 1, "deep.ask": 2}})
-    assert dotted.points.tolist() == nested.points.tolist() == halfway.points.tolist()
-    assert dotted.bodies == nested.bodies == halfway.bodies
+    mixed = decode({"book": {"bid": 1, "deep": None}, "book.deep.ask": 2})
+    assert dotted.points.tolist() == nested.points.tolist() == mixed.points.tolist()
+    values = {"book.bid": 1.0, "book.deep.ask": 2.0}
+    assert [SCHEMA.values(one.bodies[0]) for one in (dotted, nested, mixed)] == [values] * 3
+    assert dotted.bodies == [b'{"book.bid":1,"book.deep.ask":2}']
 
 
-def test_whole_numbers_may_be_written_as_floats() -> None:
-    assert decode({"volume": 5.0}).bodies == [b'{"volume":5}']
+def test_a_dotted_key_inside_an_object_is_a_field_like_any_other() -> None:
+    halfway = {"book": {"bid": 1, "deep.ask": 2}}
+    assert SCHEMA.values(decode(halfway).bodies[0]) == {"book.bid": 1.0}
+    with pytest.raises(InvalidEvent, match="is not an attribute"):
+        decode(halfway, schema=CLOSED)
+
+
+def test_whole_numbers_may_be_written_as_floats_and_stay_so() -> None:
+    batch = decode({"volume": 5.0})
+    assert batch.bodies == [b'{"volume":5.0}']
+    assert SCHEMA.values(batch.bodies[0]) == {"volume": 5}
+
+
+OPEN = [
+    b'{"price":31,"n":1e2,"big":123456789012345678901234567890,"s":"\\u00e9\\/","x":[1,{"y":null}]}',
+    b'{ "z" : [ ] ,\t"price" : 1 , "a.b" : { "$ref" : "#" } }',
+    b'{"book":{"bid":1,"more":{"deep":[[1.50]]}},"pric":true}',
+    b'{"s":"},{","t":"[{\\"","u":"\\\\"}',
+    '{"é":"日本","":0}'.encode(),
+]
+
+
+@pytest.mark.parametrize("body", OPEN)
+def test_undeclared_fields_are_kept_as_they_were_sent(body: bytes) -> None:
+    assert read(SCHEMA, body).bodies == [body]
+    assert SCHEMA.decode_events(body).bodies == [body]
+    assert read(SCHEMA, b"[" + body + b" , " + body + b"]").bodies == [body, body]
+    with pytest.raises(InvalidEvent, match="is not an attribute"):
+        read(CLOSED, body)
+
+
+def test_line_breaks_between_tokens_become_spaces() -> None:
+    assert read(SCHEMA, b'{\r\n  "x": [\n1]}').bodies == [b'{    "x": [ 1]}']
+
+
+LISTS: dict[str, str | list[str]] = {"tags": ["string"], "a.n": ["integer"], "at": ["time"], "x": "number"}
+LISTED = Schema.parse(LISTS)
+
+
+def test_arrays_are_there_or_missing() -> None:
+    batch = decode(
+        {"tags": ["b", "a"], "a": {"n": [1, 2.0]}, "at": [NOON]},
+        {"tags": [], "a.n": [3]},
+        {"tags": None, "a": {}},
+        schema=LISTED,
+    )
+    assert batch.points.tolist() == [
+        [0.0, 0.0, 0.0, MISSING],
+        [0.0, 0.0, MISSING, MISSING],
+        [MISSING] * 4,
+    ]
+    assert [LISTED.values(body) for body in batch.bodies] == [
+        {"tags": ("b", "a"), "a.n": (1, 2), "at": (instant(NOON),)},
+        {"tags": (), "a.n": (3,)},
+        {},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("event", "pointer", "said"),
+    [
+        ({"tags": "a"}, "/tags", 'attribute "tags" must be an array of strings, got the string "a"'),
+        ({"tags": {"a": 1}}, "/tags", "an object"),
+        (
+            {"tags": ["a", 1]},
+            "/tags/1",
+            'each element of attribute "tags" must be a string, got the number 1',
+        ),
+        ({"tags": ["a", None]}, "/tags/1", "got null"),
+        ({"tags": [["a"]]}, "/tags/0", "an array"),
+        ({"a": {"n": [1, 1.5]}}, "/a/n/1", "must be an integer"),
+        ({"a": [{"n": [1]}]}, "/a", "must be an object with a.n, got an array"),
+        ({"at": ["now"]}, "/at/0", "RFC 3339"),
+        ({"x": [1]}, "/x", "must be a number, got an array"),
+        ({"tags": ["a"] * 1001}, "/tags", "must have at most 1000 elements, got 1001"),
+    ],
+)
+def test_what_does_not_fit_an_array_is_refused_with_its_place(event: Any, pointer: str, said: str) -> None:
+    with pytest.raises(InvalidEvent) as caught:
+        decode(event, schema=LISTED)
+    assert caught.value.pointer == "/0" + pointer
+    assert said in caught.value.detail
+
+
+def test_what_was_missing_when_the_event_was_accepted_stays_missing() -> None:
+    batch = decode({"price": 1.0, "later": "x"})
+    later = SCHEMA.evolve({**TYPES, "later": "string"})
+    assert later.values(batch.bodies[0]) == {"price": 1.0, "later": "x"}
+    assert later.values(batch.bodies[0], batch.points[0].tolist()) == {"price": 1.0}
 
 
 def test_minus_zero_has_the_coordinate_of_zero() -> None:
@@ -103,7 +201,7 @@ def test_minus_zero_has_the_coordinate_of_zero() -> None:
 def test_a_number_is_the_nearest_double(digits: str) -> None:
     body = f'{{"price": {digits}}}'.encode()
     expected = float(digits)
-    batch = SCHEMA.decode_events(body)
+    batch = read(SCHEMA, body)
     assert batch.points[0, 1] == expected
     assert SCHEMA.values(batch.bodies[0])["price"] == expected
 
@@ -145,12 +243,16 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
 @pytest.mark.parametrize(("event", "pointer", "said"), REFUSED.values(), ids=REFUSED.keys())
 def test_the_first_offender_is_named_with_its_place(event: Any, pointer: str, said: str) -> None:
     with pytest.raises(InvalidEvent) as caught:
-        decode({"price": 1}, {}, event, {"nonsense": 1})
+        decode({"price": 1}, {}, event, {"nonsense": 1}, schema=CLOSED)
     assert (caught.value.index, caught.value.pointer) == (2, "/2" + pointer)
     assert said in caught.value.detail
     with pytest.raises(InvalidEvent) as caught:
-        SCHEMA.decode_events(json.dumps(event).encode())
+        read(CLOSED, json.dumps(event).encode())
     assert (caught.value.index, caught.value.pointer) == (0, pointer)
+    if "is not an attribute" not in caught.value.detail:
+        with pytest.raises(InvalidEvent) as in_open:
+            decode(event)
+        assert in_open.value.detail == caught.value.detail
 
 
 @pytest.mark.parametrize(
@@ -161,11 +263,13 @@ def test_the_first_offender_is_named_with_its_place(event: Any, pointer: str, sa
         (b'[{}, "x"]', 1, "/1"),
         (b"[{}, []]", 1, "/1"),
         (b'[{}, {"price": 1e999}]', 1, "/1/price"),
+        (b'[{}, {"other": [1, 1e999]}]', 1, "/1/other/1"),
+        (b'{"other": ' + b"9" * 400 + b"}", 0, "/other"),
     ],
 )
 def test_what_is_no_event_is_refused(body: bytes, index: int, pointer: str) -> None:
     with pytest.raises(InvalidEvent) as caught:
-        SCHEMA.decode_events(body)
+        read(SCHEMA, body)
     assert (caught.value.index, caught.value.pointer) == (index, pointer)
 
 
@@ -178,6 +282,13 @@ def test_what_is_no_event_is_refused(body: bytes, index: int, pointer: str) -> N
         b'{"$id": "a", "$id": "b"}',
         b'{"price": null, "price": 1}',
         b'{"price": NaN}',
+        b'{"other": {"a": 1, "b": {}, "a": 1}}',
+        b'{"other": [NaN]}',
+        b'{"other": "\\ud800"}',
+        b'{"other": "\xff"}',
+        b'{"\\u0061": 1, "a": 2}',
+        b'{"other": [1,]}',
+        b'{"other": 01}',
         b'{"symbol": "\\ud800"}',
         b'{"symbol": "\xff"}',
         b'{"price": 1',
@@ -185,14 +296,17 @@ def test_what_is_no_event_is_refused(body: bytes, index: int, pointer: str) -> N
     ],
 )
 def test_ambiguous_or_broken_json_is_malformed(body: bytes) -> None:
-    with pytest.raises(MalformedJson):
-        SCHEMA.decode_events(body)
+    for given_schema in (SCHEMA, CLOSED):
+        with pytest.raises(MalformedJson):
+            read(given_schema, body)
 
 
 @pytest.mark.parametrize("depth", [40, 20_000])
 def test_deep_nesting_is_too_large(depth: int) -> None:
     with pytest.raises(TooLarge):
-        SCHEMA.decode_events(b'{"book":' * depth + b"1" + b"}" * depth)
+        read(SCHEMA, b'{"book":' * depth + b"1" + b"}" * depth)
+    with pytest.raises(TooLarge):
+        read(SCHEMA, b'{"other":' + b"[" * depth + b"]" * depth + b"}")
 
 
 def test_values_ignore_what_the_schema_no_longer_has() -> None:
@@ -239,20 +353,22 @@ def _outcome(of: Callable[[], Any]) -> tuple[Any, Any]:
 @given(st.lists(events, max_size=3), st.booleans())
 def test_the_fast_way_and_the_careful_way_agree(given_events: list[dict[str, Any]], ascii_only: bool) -> None:
     body = json.dumps(given_events, ensure_ascii=ascii_only).encode()
-    careful, problem = _outcome(lambda: check_events(body, TYPES))
-    fast, same_problem = _outcome(lambda: SCHEMA.decode_events(body))
+    found, problem = _outcome(lambda: check_events(body, TYPES))
+    fast, same_problem = _outcome(lambda: read(SCHEMA, body))
     assert problem == same_problem
-    if careful is None or fast is None:
+    if found is None or fast is None:
         return
+    careful, lines = found
+    assert fast.lines == lines
     assert fast.ids == [event.id for event in careful]
     assert fast.stamps == [event.stamp for event in careful]
     assert fast.availabilities == [event.availability for event in careful]
-    assert [SCHEMA.values(stored) for stored in fast.bodies] == [event.keys for event in careful]
+    assert [SCHEMA.values(stored) for stored in fast.bodies] == [event.values for event in careful]
     expected = np.full(fast.points.shape, MISSING)
     for row, event in enumerate(careful):
         for column, name in enumerate(TYPES):
-            if name in event.keys:
-                expected[row, column] = DOMAINS[TYPES[name]].coordinate(event.keys[name])
+            if name in event.values:
+                expected[row, column] = DOMAINS[TYPES[name]].coordinate(event.values[name])
     assert fast.points.tolist() == expected.tolist()
 
 
@@ -265,15 +381,16 @@ PLANE = Schema.parse({"x": "number", "y": "number"})
         (b'[{"x":1.50,"y":2e1},{"y":-0.0,"x":3}]', b'{"x":1.50,"y":2e1}\n{"y":-0.0,"x":3}\n'),
         (b'{"x":1,"y":2}', b'{"x":1,"y":2}\n'),
         (b'[{"x":1,"y":2}]', b'{"x":1,"y":2}\n'),
-        (b'[{"x":1,"y":2}, {"x":3,"y":4}]', b'{"x":1.0,"y":2.0}\n{"x":3.0,"y":4.0}\n'),
-        (b'[{"x":1,\n"y":2},{"x":3,"y":4}]', b'{"x":1.0,"y":2.0}\n{"x":3.0,"y":4.0}\n'),
-        (b'[\n{"x":1,"y":2}\n]', b'{"x":1.0,"y":2.0}\n'),
-        (b'[{"x":1,"y":2},{"x":3}]', b'{"x":1.0,"y":2.0}\n{"x":3.0}\n'),
-        (b'[{"x":1,"y":2},{"x":3,"$id":"a","y":4}]', b'{"x":1.0,"y":2.0}\n{"x":3.0,"y":4.0}\n'),
+        (b'[{"x":1,"y":2}, {"x":3,"y":4}]', b'{"x":1,"y":2}\n{"x":3,"y":4}\n'),
+        (b'[{"x":1,\n"y":2},{"x":3,"y":4}]', b'{"x":1, "y":2}\n{"x":3,"y":4}\n'),
+        (b'[\n{"x":1,"y":2}\n]', b'{"x":1,"y":2}\n'),
+        (b'[{"x":1,"y":2},{"x":3}]', b'{"x":1,"y":2}\n{"x":3}\n'),
+        (b'[{"x":1,"y":2},{"x":3,"$id":"a","y":4}]', b'{"x":1,"y":2}\n{"x":3,"y":4}\n'),
+        (b'[{"x":1,"y":2,"z":"},{"},{"x":3,"y":4}]', b'{"x":1,"y":2,"z":"},{"}\n{"x":3,"y":4}\n'),
     ],
 )
 def test_events_of_numbers_are_lines_whichever_way_they_are_written(body: bytes, lines: bytes) -> None:
-    batch = PLANE.decode_events(body)
+    batch = read(PLANE, body)
     assert batch.lines == lines
     kept = [json.loads(line) for line in lines.splitlines()]
     expected = [[event["x"], event.get("y", np.nan)] for event in kept]
@@ -286,14 +403,14 @@ def test_events_of_numbers_are_lines_whichever_way_they_are_written(body: bytes,
 )
 def test_a_repeated_attribute_is_refused_however_many_others_are_absent(body: bytes) -> None:
     with pytest.raises(MalformedJson, match="is repeated"):
-        PLANE.decode_events(body)
+        read(PLANE, body)
 
 
 @pytest.mark.parametrize("blank", ["\n", "\r", "\r\n", "\t", " "])
 @pytest.mark.parametrize("form", ['{{"a":1,{0}"b":2}}', '[{{"a":1,{0}"b":2}},{{"a":3,"b":4}}]'])
 def test_no_body_holds_what_ends_a_line_however_it_was_written(blank: str, form: str) -> None:
     """A stream of events has a line each, and takes a carriage return for its end, too."""
-    batch = Schema.parse({"a": "number", "b": "integer"}).decode_events(form.format(blank).encode())
+    batch = read(Schema.parse({"a": "number", "b": "integer"}), form.format(blank).encode())
     assert json.loads(batch.bodies[0]) == {"a": 1, "b": 2}
     assert not any(ending in body for body in batch.bodies for ending in (b"\n", b"\r"))
 
@@ -302,6 +419,6 @@ def test_a_topic_of_many_strings_remembers_no_more_of_them_than_one_of_few() -> 
     schema = Schema.parse({f"s{column}": "string" for column in range(64)})
     for start in range(0, 2000, 100):
         events = [{f"s{column}": f"{row}" for column in range(64)} for row in range(start, start + 100)]
-        schema.decode_events(json.dumps(events).encode())
+        read(schema, json.dumps(events).encode())
     remembered = [len(field.coordinates or ()) for field in schema._decoder._fields]
     assert 64 < sum(remembered) <= 65_536

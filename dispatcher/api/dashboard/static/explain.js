@@ -34,10 +34,11 @@ function example() {
   const topic = topics.find((one) => one.name === $("#try-topic").value);
   if (!topic) return;
   $("#try-latest").hidden = kind() !== "event";
-  $("#try-label").textContent = kind() === "event" ? "Attributes of the event (JSON)" : "Filter (text or JSON)";
-  const made = Object.fromEntries(Object.entries(topic.attributes).map(([name, type]) => [name, EXAMPLES[type]]));
+  $("#try-label").textContent = kind() === "event" ? "Event (a JSON object)" : "Filter (text or JSON)";
+  const made = Object.fromEntries(Object.entries(topic.attributes).map(([name, type]) => [name, Array.isArray(type) ? [EXAMPLES[type[0]]] : EXAMPLES[type]]));
   if (kind() === "event") { $("#try-text").value = JSON.stringify(latest.get(topic.name) ?? made); return; }
-  const [name, type] = Object.entries(topic.attributes)[0];
+  const [first, given] = Object.entries(topic.attributes)[0];
+  const [name, type] = Array.isArray(given) ? [`${first} any`, given[0]] : [first, given];
   $("#try-text").value = type === "string" || type === "time" ? `${name} == "${EXAMPLES[type]}"` : type === "boolean" ? `${name} == true` : `${name} > 1`;
 }
 

@@ -25,7 +25,8 @@ export function setTopics(all) {
 
 function setAttributes() {
   const topic = topics.find((one) => one.name === $("#map-topic").value);
-  const names = topic ? Object.keys(topic.attributes) : [];
+  // An array has no place on an axis.
+  const names = topic ? Object.keys(topic.attributes).filter((name) => !Array.isArray(topic.attributes[name])) : [];
   const numeric = names.filter((name) => ["number", "integer", "time"].includes(topic.attributes[name]));
   // By default a number on the x axis and a string on the y axis.
   const strings = names.filter((name) => topic.attributes[name] === "string");

@@ -58,7 +58,7 @@ function showDecisions() {
 export async function topics() {
   const all = (await get("/v1/topics")).topics;
   topicsKnown = all.length;
-  fill($("#topics tbody"), all.map((topic) => row(topic.name, code(Object.entries(topic.attributes).map(([name, type]) => `${name}: ${type}`).join(", ")),
+  fill($("#topics tbody"), all.map((topic) => row(topic.name, code(Object.entries(topic.attributes).map(([name, type]) => `${name}: ${Array.isArray(type) ? `${type[0]}[]` : type}`).join(", ")),
     topic.availability === 0 ? "none" : topic.availability === "forever" ? "forever" : `${topic.availability} s`)), "No topics yet.", 3);
   onTopics(all);
 }

@@ -50,9 +50,16 @@ class Recorder:
         self._file = Path(path).open("wb")  # noqa: SIM115 -- open as long as the recorder; `close` closes it
         self._write(records.Header(0, records.VERSION, wall_clock(), clock_tolerance, settles_after))
 
-    def topic(self, name: str, attributes: Mapping[str, str], *, availability: float | str = 0) -> None:
+    def topic(
+        self,
+        name: str,
+        attributes: Mapping[str, str | list[str]],
+        *,
+        availability: float | str = 0,
+        closed: bool = False,
+    ) -> None:
         """Declares a topic before its first subscription or event; again when attributes were added."""
-        self._write(records.Topic(0, name, dict(attributes), cast(float, availability)))
+        self._write(records.Topic(0, name, dict(attributes), cast(float, availability), closed))
 
     def listening(self, address: str) -> None:
         """Promises to record all that this address accepts from now on, before it is accepted."""

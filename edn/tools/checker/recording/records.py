@@ -36,8 +36,10 @@ class Header(Line):
 
 class Topic(Line):
     topic: str
-    attributes: dict[str, str]
+    attributes: dict[str, str | list[str]]
     availability: float | Literal["forever"] = 0
+    #: whether events have no fields but the attributes
+    closed: bool = False
 
 
 class Listening(Line):
