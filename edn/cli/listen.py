@@ -16,7 +16,7 @@ from edn.tools.console import DEFAULT_URL, USAGE, UrlOption, compact, fail, fail
 
 if TYPE_CHECKING:
     from edn.client import AsyncClient
-    from edn.receiver import Forward, Notification
+    from edn.client.receiver import Forward, Notification
 
 #: expiry of the subscription: it ends by itself if the listener is killed
 LEASE = "PT2M"
@@ -68,7 +68,7 @@ async def _listen(
     import asyncio
 
     from edn.client import AsyncClient
-    from edn.receiver import Receiver
+    from edn.client.receiver import Receiver
 
     enough = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -76,7 +76,7 @@ async def _listen(
         loop.add_signal_handler(number, enough.set)
     left = count
 
-    def print_notification(notification: Notification) -> None:
+    async def print_notification(notification: Notification) -> None:
         nonlocal left
         if left == 0:
             return

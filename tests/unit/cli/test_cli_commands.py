@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from edn.cli import listen
 from edn.cli.app import app
 from edn.cli.listen import readable_notification
-from edn.receiver import Match, Notification, NotifiedEvent
+from edn.client.receiver import Match, Notification, NotifiedEvent
 
 TOPIC = {
     "name": "stocks",
