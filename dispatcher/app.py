@@ -156,7 +156,9 @@ def _routers(parts: Services) -> list[APIRouter]:
     members, calls, pipeline = parts.members, parts.calls, parts.pipeline
     requests, descriptions, leadership = parts.requests, parts.descriptions, parts.leadership
     return [
-        topic_routes.routes(topics, parts.subtree_sync, guard.quotas, parts.explainer, parts.event_trace),
+        topic_routes.routes(
+            topics, parts.subtree_sync, guard.quotas, parts.explainer, parts.event_trace, requests.find
+        ),
         subscriptions.routes(log, calls, requests, parts.subscriptions),
         operations.routes(members, parts.table, pipeline, descriptions, leadership, parts.admission),
         operations.clock_routes(members, calls, parts.subscriptions, leadership),
@@ -173,7 +175,7 @@ def _routers(parts: Services) -> list[APIRouter]:
         ),
         cloudevents.routes(topics, parts.subscriptions, requests),
         consent.routes(members, calls),
-        keys.routes(parts.keys),
+        keys.routes(parts.keys, topics, log),
         routes.routes(parts.entries, parts.bindings, members),
         tuning.routes(pipeline.backpressure, parts.link, parts.counters, parts.tuner),
         pages.routes(parts.sampler, parts.projector, topics, guard),

@@ -16,12 +16,10 @@ class Topic(msgspec.Struct, frozen=True):
     engine: Always[str] = None
     #: how long events are replayed to later subscriptions: 0, seconds, or "forever"
     availability: Always[float | Annotated[str, Literal["forever"]]] = None
-
-
-class FullTopic(Topic, frozen=True, kw_only=True):
-    revision: int
-    created: str
+    #: number of changes of its schema, from 1
+    revision: Always[int] = None
+    created: Always[str] = None
 
 
 class TopicList(msgspec.Struct, frozen=True):
-    topics: list[Annotated[Topic, FullTopic]]
+    topics: list[Topic]

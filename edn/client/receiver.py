@@ -44,6 +44,7 @@ from typing import Any, Self
 import msgspec
 from standardwebhooks import Webhook, WebhookVerificationError
 
+from edn.client.notifications import Match, Notification, NotifiedEvent
 from edn.errors import InvalidSink
 from edn.formats.webhooks import check_secret, new_secret
 
@@ -55,30 +56,6 @@ MAX_BODY_BYTES = 16 * 1024 * 1024
 REMEMBERED = 100_000
 
 log = logging.getLogger(__name__)
-
-
-class Match(msgspec.Struct, frozen=True):
-    subscription: str
-    recipient: str | None = None
-
-
-class NotifiedEvent(msgspec.Struct, frozen=True):
-    id: str
-    time: str
-    attributes: dict[str, Any]
-
-
-class Notification(msgspec.Struct, frozen=True):
-    """One event with all its matches at this address."""
-
-    topic: str
-    event: NotifiedEvent
-    matches: list[Match]
-    #: W3C Trace Context of the publisher
-    traceparent: str | None = None
-    tracestate: str | None = None
-    #: whether it is the event of `edn delivery example`, which nobody published
-    example: bool = False
 
 
 class _End(msgspec.Struct):
