@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from edn.formats import webhooks
-from edn.runtime import clock
+from edn.runtime import clock, tracing
 from edn.runtime.ownership import owned
 from edn_server.delivery.attempts import Attempt, Attempts
 from edn_server.sinks.base import Answer, Message, Sinks
@@ -90,8 +90,14 @@ class Sender:
         if ring is not None:
             secrets = ring.active_secrets(int(clock.now() * 1e6))
             sign = functools.partial(webhooks.signatures, secrets, int(began))
+        spans = None
+        if tracing.active is not None:
+            spans = tracing.active.deliver(parts.host, body, trace, name)
+            trace = spans.context
         message = Message(parts.url, name, int(began), body, sign, events, trace, tenant=parts.tenant)
         answer = await self._sinks.send(message)
+        if spans is not None:
+            spans.end(answer.status, answer.reason)
         seconds = time.perf_counter() - timer
         self._timings.posts.observe(seconds)
         return Sent(address, name, events, answer, began, seconds)
