@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 60
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST := PATH="$(CURDIR)/$(VENV)/programs/usr/bin:$$PATH" $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: help setup programs run test test-all lint format typecheck bench bench-peers evaluate fuzz audit differential soak chaos load lock clean docs
+.PHONY: help setup programs run test test-all lint format typecheck bench bench-peers evaluate fuzz audit differential soak chaos load lock clean docs client
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -31,10 +31,21 @@ $(STAMP): requirements.lock pyproject.toml
 run: setup ## start a network with sample traffic and print its address (Ctrl-C stops it)
 	$(BIN)/edn up --demo $(ARGS)
 
-test: setup programs lint typecheck ## run lint, type check and all tests but the long ones (under 12 minutes on two cores)
+# The packages of the TypeScript client, from its lock file; without npm its tests are skipped, except in CI.
+TYPESCRIPT := clients/typescript
+NODE_STAMP := $(TYPESCRIPT)/node_modules/.package-lock.json
+$(NODE_STAMP): $(TYPESCRIPT)/package-lock.json | programs
+	@if command -v npm >/dev/null; then cd $(TYPESCRIPT) && npm ci --silent --no-audit --no-fund && touch node_modules/.package-lock.json; \
+	  else [ -z "$$CI" ]; fi
+
+client: setup $(NODE_STAMP) ## generate the TypeScript client from the OpenAPI document and build it
+	$(BIN)/python -m dispatcher.print_openapi > $(TYPESCRIPT)/openapi.json
+	cd $(TYPESCRIPT) && npm run --silent build
+
+test: setup programs $(NODE_STAMP) lint typecheck ## run lint, type check and all tests but the long ones (under 12 minutes on two cores)
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: setup programs lint typecheck ## run all tests, including the long ones
+test-all: setup programs $(NODE_STAMP) lint typecheck ## run all tests, including the long ones
 	$(PYTEST) $(ARGS)
 
 # Tests use these programs; tests/programs.sh installs them from Debian's packages if it may.

@@ -15,7 +15,7 @@ from dispatcher.store.event_log import DatabaseError
 from edn import summary
 from edn.errors import EdnError
 from edn.http.request_limits import Connections
-from edn.runtime import disk
+from edn.runtime import disk, tracing
 from edn.runtime.private_files import keep_private
 from edn.runtime.process import CannotStart, bind, configure_logs, lock_folder, report_failure, serve, url_of
 from partitioning import online
@@ -26,6 +26,7 @@ def main(argv: list[str] | None = None) -> int:
         settings = Settings.load(sys.argv[1:] if argv is None else argv, os.environ)
         keep_private()
         configure_logs()
+        tracing.configure("edn-dispatcher")
         lock = disk.open_with_room(settings.data, lambda: lock_folder(settings.data))
         listeners = [bind(settings.host, settings.port)]
         bound: dict[str, object] = {"url": url_of(listeners[0])}

@@ -20,6 +20,7 @@ from dispatcher.api import (
     openapi,
     streams,
     subscriptions,
+    swagger,
 )
 from dispatcher.api import topics as topic_routes
 from dispatcher.api.admin import backup, keys, metrics, operations, repartitions, routes, tuning
@@ -35,6 +36,7 @@ from dispatcher.auth.audit import Audit
 from dispatcher.auth.caller import Need, needs
 from dispatcher.config import Settings
 from dispatcher.services import Services
+from edn import __version__
 from edn.errors import EdnError
 from edn.http.asgi import BodyLimit, StrictRoute, install, refuse
 
@@ -101,10 +103,12 @@ def create_app(settings: Settings) -> FastAPI:
         await services.stop()
 
     app = _App(
-        title="edn dispatcher",
-        version="1",
+        title="edn",
+        version=__version__,
         description="Publish events, subscribe with filters over their content.",
         lifespan=life,
+        docs_url=None,  # `dispatcher.api.swagger` serves it, without files from other hosts
+        redoc_url=None,
     )
     app.publish = publish
     app.soap = SoapEndpoint(guard, _soap_operations(services, publish), peers, settings.secret)
@@ -118,11 +122,11 @@ def create_app(settings: Settings) -> FastAPI:
     app.router.route_class = StrictRoute
     install(app, union_tags=bodies.UNION_TAGS)
     app.router.routes += _plain_routes(app)
-    for router in _routers(services):
+    for router in [*_routers(services), swagger.routes()]:
         app.include_router(router)
+    openapi.install(app, is_open=settings.open)
     guard.protect(iter_route_contexts(app.router.routes))
     app.add_middleware(BodyLimit, limit=BODY_BYTES)
-    openapi.install(app)
     app.state.services = services
     app.state.closing = [services.sampler.close]
     return app
@@ -156,7 +160,9 @@ def _routers(parts: Services) -> list[APIRouter]:
     members, calls, pipeline = parts.members, parts.calls, parts.pipeline
     requests, descriptions, leadership = parts.requests, parts.descriptions, parts.leadership
     return [
-        topic_routes.routes(topics, parts.subtree_sync, guard.quotas, parts.explainer, parts.event_trace),
+        topic_routes.routes(
+            topics, parts.subtree_sync, guard.quotas, parts.explainer, parts.event_trace, requests.find
+        ),
         subscriptions.routes(log, calls, requests, parts.subscriptions),
         operations.routes(members, parts.table, pipeline, descriptions, leadership, parts.admission),
         operations.clock_routes(members, calls, parts.subscriptions, leadership),
@@ -173,7 +179,7 @@ def _routers(parts: Services) -> list[APIRouter]:
         ),
         cloudevents.routes(topics, parts.subscriptions, requests),
         consent.routes(members, calls),
-        keys.routes(parts.keys),
+        keys.routes(parts.keys, topics, log),
         routes.routes(parts.entries, parts.bindings, members),
         tuning.routes(pipeline.backpressure, parts.link, parts.counters, parts.tuner),
         pages.routes(parts.sampler, parts.projector, topics, guard),

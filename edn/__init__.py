@@ -3,7 +3,7 @@
     model, index, summary   events, filters, matching, summaries; without I/O
     formats, protocol, api  external formats, messages between processes, models of the REST interface
     http, runtime           the base of both services
-    client, receiver        the client library: `edn.Client`, `edn.AsyncClient`, `edn.receiver.Receiver`
+    client                  `edn.Client`, `edn.AsyncClient`, `edn.client.receiver.Receiver`
     cli, tools              the command `edn`; benchmarks, the checker, the demo
 
 This package imports no service. `from edn import Client` imports the client only, without numerical

@@ -12,6 +12,7 @@
     ├── NotFound (404)
     ├── Conflict (409)
     ├── Gone (410)
+    ├── PreconditionFailed (412)       an If-Match or If-None-Match that does not hold
     ├── Unauthorized (401)             no API key, or an unknown one
     ├── Forbidden (403)                an API key without the scope for this call
     ├── Unsupported (415)              an unsupported media type
@@ -128,6 +129,11 @@ class Conflict(EdnError):
 class Gone(EdnError):
     status = 410
     title = "Gone"
+
+
+class PreconditionFailed(EdnError):
+    status = 412
+    title = "Precondition failed"
 
 
 class Unauthorized(EdnError):

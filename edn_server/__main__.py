@@ -14,7 +14,7 @@ import sys
 
 from edn.errors import EdnError
 from edn.http.request_limits import Connections
-from edn.runtime import disk
+from edn.runtime import disk, tracing
 from edn.runtime.private_files import keep_private
 from edn.runtime.process import bind, configure_logs, report_failure, serve, url_of
 from edn.warm import warm
@@ -29,6 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         settings = Settings.load(sys.argv[1:] if argv is None else argv, os.environ)
         keep_private()
         configure_logs()
+        tracing.configure("edn-server")
         _raise_descriptor_limit()
         services = disk.open_with_room(settings.data, lambda: Services(settings))
         try:

@@ -14,7 +14,7 @@ import structlog
 from edn import protocol
 from edn.errors import Unavailable
 from edn.formats.consent import consent_url
-from edn.runtime import clock
+from edn.runtime import clock, tracing
 from edn.runtime.ownership import any_thread, owned, share
 from edn.runtime.process import copy_in
 from edn_server.api.proxy import DispatcherProxy
@@ -287,6 +287,9 @@ class Services:
         if applied.matches is not None and len(applied.matches.offsets):
             now = int(clock.estimate() * 1e6)
             self.traces.add_frame(applied.log, applied.frame_id, now, applied.matches)
+            if tracing.active is not None:
+                traces = [event.trace for event in events.values()]
+                tracing.active.record("match", traces, applied.began, {"edn.server": self.settings.id})
         if self._loop is None or not (
             applied.rows or applied.addresses or applied.entries or applied.drops.total
         ):

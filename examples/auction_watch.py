@@ -12,7 +12,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 from edn import AsyncClient
-from edn.receiver import Notification, Receiver
+from edn.client.receiver import Notification, Receiver
 
 DAY = 86_400
 
@@ -21,7 +21,7 @@ async def main(url: str) -> None:
     arrived: asyncio.Queue[Notification] = asyncio.Queue()
     now = datetime.now(UTC)
     soon = now + timedelta(hours=1)
-    async with AsyncClient(url) as client, Receiver(arrived.put_nowait) as receiver:
+    async with AsyncClient(url) as client, Receiver(arrived.put) as receiver:
         lot = {"lot": "integer", "kind": "string", "bid": "number", "bidder": "string", "ends": "time"}
         await client.create_topic("auctions", lot, availability=DAY)
         # Published before the first subscription.

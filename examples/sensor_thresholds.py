@@ -9,7 +9,7 @@ import asyncio
 import sys
 
 from edn import AsyncClient
-from edn.receiver import Notification, Receiver
+from edn.client.receiver import Notification, Receiver
 
 DAY = {"hall": "north", "$any": [{"celsius": {"gt": 70}}, {"celsius": {"lt": 5}}, {"battery": {"lt": 0.1}}]}
 NIGHT = {"hall": "north", "celsius": {"gt": 40}}
@@ -17,7 +17,7 @@ NIGHT = {"hall": "north", "celsius": {"gt": 40}}
 
 async def main(url: str) -> None:
     arrived: asyncio.Queue[Notification] = asyncio.Queue()
-    async with AsyncClient(url) as client, Receiver(arrived.put_nowait) as receiver:
+    async with AsyncClient(url) as client, Receiver(arrived.put) as receiver:
         await client.create_topic(
             "plant.sensors", {"sensor": "string", "hall": "string", "celsius": "number", "battery": "number"}
         )

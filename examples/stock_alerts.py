@@ -9,7 +9,7 @@ import asyncio
 import sys
 
 from edn import AsyncClient, NewSubscription
-from edn.receiver import Notification, Receiver
+from edn.client.receiver import Notification, Receiver
 
 #: investor → filter
 FILTERS = {
@@ -29,7 +29,7 @@ ALERTS = 3
 
 async def main(url: str) -> None:
     arrived: asyncio.Queue[Notification] = asyncio.Queue()
-    async with AsyncClient(url) as client, Receiver(arrived.put_nowait) as receiver:
+    async with AsyncClient(url) as client, Receiver(arrived.put) as receiver:
         names = {"symbol": "string", "venue": "string"}
         await client.create_topic(
             "quotes", {**names, "price": "number", "change": "number", "volume": "integer"}

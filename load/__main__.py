@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 
 from edn import AsyncClient, NewSubscription
-from edn.receiver import Notification, Receiver
+from edn.client.receiver import Notification, Receiver
 from edn.tools.bench.histogram import percentile
 from edn.tools.bench.network import network
 from edn.tools.bench.report import machine, print_rows
@@ -78,7 +78,7 @@ class Arrivals:
 
     milliseconds: list[float] = field(default_factory=list)
 
-    def take(self, notification: Notification) -> None:
+    async def take(self, notification: Notification) -> None:
         if len(self.milliseconds) < 1_000_000 and notification.event.time is not None:
             then = datetime.fromisoformat(str(notification.event.time))
             self.milliseconds.append((datetime.now(UTC) - then).total_seconds() * 1000)

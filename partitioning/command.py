@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edn.errors import EdnError, InvalidInput
+from edn.formats.counts import counted
 from edn.tools.console import USAGE, fail, show_json, show_table
 from partitioning.methods import METHODS, check_method
 
@@ -176,7 +177,7 @@ def _progress() -> Iterator[Progress]:
 def show(report: Report) -> None:
     from rich.table import Table
 
-    heading = f"{report.method}: {report.subscriptions:,} subscriptions, {report.moved:,} would move"
+    heading = f"{report.method}: {counted(report.subscriptions, 'subscription')}, {report.moved:,} would move"
     table = Table("server", title=heading)
     for column in ("subscriptions", "volume", "hit ratio", "before: subscriptions", "hit ratio"):
         table.add_column(column, justify="right")

@@ -12,6 +12,7 @@ import typer
 
 from edn.cli.output import follow
 from edn.client import moving
+from edn.formats.counts import counted
 from edn.tools.console import (
     DEFAULT_URL,
     REFUSED,
@@ -28,6 +29,7 @@ from partitioning import command
 
 if TYPE_CHECKING:
     from edn.client import Client
+    from partitioning.report import Report
 
 app = typer.Typer(
     name="repartition",
@@ -36,6 +38,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("plan")(command.plan)
+
+#: improvement of the hit ratio below which moving is not worth it
+LEAST_GAIN = 0.005
+#: the same for the imbalance, the largest load as a multiple of the average
+LEAST_BALANCE = 0.1
 
 RateOption = Annotated[
     float | None, typer.Option("--rate", min=0.001, help="Subscriptions to move per second.")
@@ -48,11 +55,16 @@ def repartition(
     topic: Annotated[str | None, typer.Option(help="Topic; required if there are several.")] = None,
     method: Annotated[str, typer.Option(help="Method; see `edn repartition plan --help`.")] = "rtree",
     rate: RateOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the moves without moving.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Move even if nothing improves.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before moving.")] = False,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Export subscriptions, plan on Spark (needs Java 17), and apply the plan after confirmation."""
+    """Export subscriptions, plan on Spark (needs Java 17), and apply the plan after confirmation.
+
+    A plan that improves neither the hit ratio nor the balance of the servers is not applied.
+    """
     if context.invoked_subcommand is not None:
         return
     from edn.cli.export import export
@@ -62,13 +74,34 @@ def repartition(
         with connected(url) as client:
             hosts = [one.id for one in client.servers() if one.state == "ready" and one.leaving is None]
             hosts = _allowed(client, topic, hosts)
+            misplaced = any(one.misplaced for one in client.routes(topic).bindings)
         if not hosts:
             fail("no server is ready to host subscriptions", REFUSED)
         export(str(snapshot), topic=topic, url=url)
         planned = command.make(str(snapshot), servers=hosts, plan=str(plan), method=method)
         if not json:
             command.show(planned)
-        apply(plan, rate=rate, yes=yes, url=url, json=json)
+        if not (dry_run or force or misplaced) and not is_gain(planned):
+            assert planned.before is not None
+            say(
+                "neither the hit ratio nor the balance would improve (hit ratio "
+                f"{planned.before.hit_ratio:.3f} now, {planned.after.hit_ratio:.3f} then): "
+                "no subscription was moved. --force moves them anyway."
+            )
+            if json:
+                show_json(planned)
+            return
+        apply(plan, rate=rate, dry_run=dry_run, yes=yes, url=url, json=json)
+
+
+def is_gain(planned: Report) -> bool:
+    """Return whether a plan improves the hit ratio or the balance by enough to be worth the moves."""
+    before, after = planned.before, planned.after
+    if before is None:
+        return True
+    fewer = before.hit_ratio - after.hit_ratio
+    is_evener = before.imbalance - after.imbalance >= LEAST_BALANCE and fewer > -LEAST_GAIN
+    return fewer >= LEAST_GAIN or is_evener
 
 
 @app.command("apply")
@@ -128,9 +161,8 @@ def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
         best = "" if ratio.best is None else f", best since the last repartition {ratio.best:.1%}"
         typer.echo(f"hit ratio {ratio.now:.1%}{best}")
     if found.unsettled:
-        typer.echo(
-            f"{found.unsettled:,} subscriptions wait until their former server has delivered its outbox"
-        )
+        waiting = counted(found.unsettled, "subscription")
+        typer.echo(f"{waiting}: the former server has not delivered its outbox yet")
     if found.proposal is not None:
         typer.echo(f"a repartition is proposed: the hit ratio was {found.proposal.best:.1%}")
 
@@ -200,7 +232,7 @@ def _expected(plan: Path) -> float | None:
 def _show(seen: moving.Preview) -> None:
     from rich.table import Table
 
-    typer.echo(f"{seen.moves:,} subscriptions would move, {seen.stay:,} stay")
+    typer.echo(f"{counted(seen.moves, 'subscription')} would move, {seen.stay:,} stay")
     table = Table("server", box=None)
     table.add_column("now", justify="right")
     table.add_column("then", justify="right")
@@ -208,9 +240,9 @@ def _show(seen: moving.Preview) -> None:
         table.add_row(name, f"{before:,}", f"{seen.after[name]:,}")
     show_table(table)
     if seen.unknown:
-        typer.echo(f"{seen.unknown:,} subscriptions of the plan do not exist any more")
+        typer.echo(f"no longer there: {counted(seen.unknown, 'subscription')} of the plan")
     if seen.unassigned:
-        typer.echo(f"{seen.unassigned:,} subscriptions are not in the plan and stay")
+        typer.echo(f"not in the plan, and not moved: {counted(seen.unassigned, 'subscription')}")
     if seen.expected_hit_ratio is not None:
         now = "" if seen.hit_ratio is None else f" (now {seen.hit_ratio:.1%})"
         typer.echo(f"expected hit ratio {seen.expected_hit_ratio:.1%}{now}")
@@ -219,7 +251,7 @@ def _show(seen: moving.Preview) -> None:
 def _agreed(seen: moving.Preview) -> bool:
     if not sys.stdin.isatty():
         fail("cannot ask for confirmation without a terminal; use --yes or --dry-run", USAGE)
-    return typer.confirm(f"Move {seen.moves:,} subscriptions?", err=True)
+    return typer.confirm(f"Move {counted(seen.moves, 'subscription')}?", err=True)
 
 
 def _cancel(client: Client, id: int) -> None:

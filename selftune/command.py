@@ -44,12 +44,19 @@ def _with(model: Model, **changed: Any) -> Model:
     return Model(replace(model.parameters, **changed), model.curve)
 
 
+class NothingMeasured(InvalidInput):
+    """The network has not measured its parameters yet."""
+
+
 def parse(answer: dict[str, Any]) -> Model:
     """Read the model from an answer of `GET /v1/tuning`; null is unlimited."""
     if not isinstance(answer, dict):
         raise InvalidInput(f"answer of GET /v1/tuning must be an object, got {type(answer).__name__}")
     if not answer.get("parameters") or not answer.get("curve"):
-        raise InvalidInput("nothing has been measured yet; publish events first")
+        raise NothingMeasured(
+            "nothing has been measured yet: the network measures while events are published; publish some "
+            "for a few seconds and try again"
+        )
     try:
         known = {name: float(value) for name, value in answer["parameters"].items() if value is not None}
         curve = {
@@ -137,7 +144,7 @@ def capacity(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Predict throughput and bottleneck at each precision, with the measured or other parameters."""
-    from edn.tools.console import USAGE, fail, show_json
+    from edn.tools.console import REFUSED, USAGE, fail, show_json
 
     given = {
         "servers": servers,
@@ -154,7 +161,13 @@ def capacity(
         model = what_if(now, {name: value for name, value in given.items() if value is not None})
         if vary is not None and vary not in VARIED:
             raise InvalidInput(f'--vary must be one of {", ".join(VARIED)}, got "{vary}"')
-        numbers = [float(value) for value in values.split(",") if value.strip()]
+        if (vary is None) != (not values.strip()):
+            raise InvalidInput(
+                "--vary requires --values, such as --vary servers --values 2,4,8, and vice versa"
+            )
+        numbers = [_number(value) for value in values.split(",") if value.strip()]
+    except NothingMeasured as error:
+        fail(str(error), REFUSED)
     except (EdnError, ValueError) as error:
         fail(str(error), USAGE)
     varied = {value: what_if(model, {vary: value}) for value in numbers} if vary is not None else {}
@@ -168,6 +181,24 @@ def capacity(
         )
         return
     _print(now, model, vary, varied)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(f'--values must be numbers separated by commas, got "{text.strip()}"') from None
+
+
+#: columns of the table
+_LEGEND = """\
+R       share of the servers that an event is routed to; 1 is all of them
+T_d     time to decide whether one server gets an event
+TP_D    events per second that the dispatcher can route and forward
+TP_OL   events per second that the links to the servers can carry
+TP_S    events per second that the servers can match and deliver
+TP      the smallest of them: what the network can handle\
+"""
 
 
 def _print(now: Model, model: Model, vary: str | None, varied: dict[float, Model]) -> None:
@@ -193,6 +224,7 @@ def _print(now: Model, model: Model, vary: str | None, varied: dict[float, Model
             point["bottleneck"],
         )
     console.print(table)
+    console.print(_LEGEND, highlight=False)
     was, best = describe(now)["best"], describe(model)["best"]
     console.print(
         f"Best: precision {best['precision']:g}, {rate(best['throughput'])} events/s, "

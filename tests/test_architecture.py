@@ -44,7 +44,6 @@ LAYERS: dict[str, dict[str, frozenset[str]]] = {
         "client": frozenset({"api", "formats", "model"}),
         # Modules at the top that some packages may import.
         "__version__": frozenset(),
-        "receiver": frozenset({"formats"}),
         "tools": frozenset(
             {
                 "api",
@@ -54,14 +53,11 @@ LAYERS: dict[str, dict[str, frozenset[str]]] = {
                 "index",
                 "model",
                 "protocol",
-                "receiver",
                 "runtime",
                 "summary",
             }
         ),
-        "cli": frozenset(
-            {"__version__", "api", "client", "formats", "index", "model", "receiver", "runtime", "tools"}
-        ),
+        "cli": frozenset({"__version__", "api", "client", "formats", "index", "model", "runtime", "tools"}),
     },
     "dispatcher": {
         "store": frozenset(),

@@ -15,6 +15,7 @@ from dispatcher.auth.access import caller_of
 from dispatcher.auth.caller import Caller
 from dispatcher.subscriptions.requests import Change, NewSubscription
 from dispatcher.subscriptions.sinks import Sink
+from edn.formats import duration
 
 
 def _caller(connection: HTTPConnection) -> Caller:
@@ -65,7 +66,10 @@ SigningKey = Annotated[
 ]
 Expires = Annotated[
     str | None,
-    Field(description="A time (RFC 3339) or a duration such as PT1H. Without it, never.", examples=["P30D"]),
+    Field(
+        description="A time (RFC 3339) or a duration such as 1h or PT1H. Without it, never.",
+        examples=["P30D"],
+    ),
 ]
 
 
@@ -76,9 +80,10 @@ LONGEST = 3_200_000_000
 def _availability(value: Any) -> float | str:
     if value == "forever":
         return "forever"
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST:
-        return value
-    raise ValueError(f'must be a number of seconds from 0 to {LONGEST}, or "forever"')
+    given = duration.seconds(value) if isinstance(value, str) else value
+    if isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= LONGEST:
+        return given
+    raise ValueError(f'must be seconds from 0 to {LONGEST}, {duration.EXAMPLES}, or "forever"')
 
 
 Availability = Annotated[
@@ -88,7 +93,7 @@ Availability = Annotated[
         {
             "anyOf": [
                 {"type": "number", "minimum": 0, "maximum": LONGEST},
-                {"type": "string", "const": "forever"},
+                {"type": "string", "description": "forever, or a duration such as 1h or PT1H"},
             ]
         }
     ),
@@ -116,7 +121,8 @@ class TopicBody(Body):
     )
     engine: str | None = Field(None, description="Name or URI of the matcher.", max_length=256)
     availability: Availability | None = Field(
-        None, description="Default availability of events: seconds, or forever. 0: not replayed."
+        None,
+        description="Default availability of events: seconds, a duration, or forever. 0: not replayed.",
     )
 
 

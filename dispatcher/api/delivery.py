@@ -26,7 +26,7 @@ from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
 from dispatcher.subscriptions import signing_rings
-from dispatcher.subscriptions.expiry import parse_expires
+from dispatcher.subscriptions.expiry import parse_expires, parse_since
 from edn.api import delivery
 from edn.api.document import document
 from edn.errors import Conflict, EdnError, Forbidden, InvalidInput, NotFound, Unavailable
@@ -38,6 +38,8 @@ from edn.model.coordinates import instant, rfc3339
 
 #: id of a dead letter: server and number
 _LETTER = re.compile(r"([A-Za-z0-9_.-]{1,64})\.([0-9]{1,18})\Z")
+#: a server and its place in a cursor
+_PLACE = re.compile(r"([A-Za-z0-9_.-]{1,64})~(\d{1,18}-\d{1,18})", re.ASCII)
 _ERRORS = {404: NotFound, 409: Conflict, 422: InvalidInput}
 #: timeout of the delivery state, without which a subscription is shown
 STATE_SECONDS = 2.0
@@ -49,7 +51,7 @@ LetterId = Annotated[str, Path(max_length=100)]
 
 class RecoverBody(Body):
     since: str = Field(
-        description="A time (RFC 3339): requeue dead letters since then.",
+        description="A time (RFC 3339), or a duration such as 1h: requeue dead letters since then.",
         max_length=64,
         examples=["2030-01-31T09:00:00Z"],
     )
@@ -162,12 +164,17 @@ def routes(
     @needs(Need.SUBSCRIBE)
     async def recover(id: str, body: RecoverBody, who: Who) -> Any:
         """Requeue all dead letters of a subscription since a time, for its current sink."""
-        try:
-            since = max(0, instant(body.since))
-        except ValueError as error:
-            raise InvalidInput(f"since: {error}", pointer="/since") from None
+        now = log.now()
+        since = parse_since(body.since, now, pointer="/since")
         return fan_out.queued(
-            await call_hosts(who, id, "POST", "recover", json={"since": since}, seconds=LONG_SECONDS)
+            await call_hosts(
+                who,
+                id,
+                "POST",
+                "recover",
+                json={"since": now if since is None else since},
+                seconds=LONG_SECONDS,
+            )
         )
 
     @router.post("/subscriptions/{id}/enable", response_model=document(delivery.Delivery))
@@ -215,44 +222,50 @@ def routes(
     async def list_dead_letters(
         who: Who,
         subscription: Annotated[str | None, Query(max_length=128)] = None,
-        after: Annotated[str | None, Query(max_length=160)] = None,
+        after: Annotated[str | None, Query(max_length=16_384)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> Any:
-        """List dead letters, oldest first: of a subscription, or server by server."""
+        """List dead letters, oldest first: of a subscription, or, for operators, all."""
         if subscription is not None:
             found = await find(who, subscription)
             only = {"subscription": found.id}
-            if found.subtree is None:
-                return await letters_of(found.server, limit, after, only)
-            return await letters_of_all(await _hosts(log, found), limit, after, only)
+            return await letters_of(who, await _hosts(log, found), limit, after, only)
         if not who.is_operator:
             raise Forbidden(
                 "listing all dead letters requires an operator's key; otherwise name a subscription"
             )
-        return await letters_of_all(sorted(server.id for server in servers), limit, after, {})
+        return await letters_of(who, [server.id for server in servers], limit, after, {})
 
-    async def letters_of(server: str, limit: int, after: str | None, only: dict[str, str]) -> Any:
-        parameters = {**only, "limit": limit, **({"after": after} if after is not None else {})}
-        return await _call_server(calls, server, "GET", "/internal/dead-letters", params=parameters)
+    async def letters_of(
+        who: Caller, ids: Sequence[str], limit: int, after: str | None, only: dict[str, str]
+    ) -> Any:
+        """Returns a page of the dead letters of servers, merged by time.
 
-    async def letters_of_all(ids: Sequence[str], limit: int, after: str | None, only: dict[str, str]) -> Any:
-        """Returns a page of the dead letters of several servers, one server after the other."""
-        first, mark, inner = (after or "").partition("~")
-        if after is not None and (not mark or servers.get(first) is None):
-            raise InvalidInput('after must be the "next" of a previous page', pointer="/after")
-        letters: list[Any] = []
-        for server in ids:
-            if server < first:
-                continue
-            start = inner if server == first and inner else None
-            page = await letters_of(server, limit - len(letters), start, only)
-            letters += page["dead_letters"]
-            if page["next"] is not None:
-                return {"dead_letters": letters, "next": f"{server}~{page['next']}"}
-            if len(letters) == limit:
-                later = [other for other in ids if other > server]
-                return {"dead_letters": letters, "next": f"{min(later)}~" if later else None}
-        return {"dead_letters": letters, "next": None}
+        The cursor of a page has one place per server: `s1~place,s2~place`.
+        """
+        places = _read_places(after)
+
+        async def read(server: str) -> list[Any]:
+            place = {"after": places[server]} if server in places else {}
+            parameters = {**only, "limit": limit, **place}
+            page = await _call_server(calls, server, "GET", "/internal/dead-letters", params=parameters)
+            return [
+                (instant(letter["died"]), server, letter, page["next"] is not None)
+                for letter in page["dead_letters"]
+            ]
+
+        pages = await asyncio.gather(*(read(server) for server in sorted(ids)))
+        # Each server's letters are in order, so the sort keeps them so.
+        found = sorted((row for page in pages for row in page), key=lambda row: row[:2])
+        letters = []
+        for _, server, letter, _ in found[:limit]:
+            places[server] = letter.pop("cursor")
+            if not who.is_operator:
+                letter["subscriptions"] = [namespace.id_of(key) for key in letter["subscriptions"]]
+            letters.append(letter)
+        has_more = len(found) > limit or any(more for *_, more in found)
+        cursor = ",".join(f"{server}~{place}" for server, place in places.items())
+        return {"dead_letters": letters, "next": cursor if has_more else None}
 
     @router.get("/dead-letters/{id}", response_model=document(delivery.DeadLetter))
     @needs(Need.SUBSCRIBE)
@@ -269,6 +282,19 @@ def routes(
         return await call_letter(id, "POST", "/resend")
 
     return router
+
+
+def _read_places(after: str | None) -> dict[str, str]:
+    """Returns the place of each server in a cursor of dead letters."""
+    if after is None:
+        return {}
+    places = {}
+    for part in after.split(","):
+        found = _PLACE.fullmatch(part)
+        if found is None:
+            raise InvalidInput('after must be the "next" of a previous page', pointer="/after")
+        places[found[1]] = found[2]
+    return places
 
 
 def _no_letter(id: str) -> NotFound:

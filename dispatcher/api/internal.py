@@ -122,7 +122,6 @@ def routes(
         "/routing-summaries",
         response_class=Response,
         responses={200: {"description": "`edn.protocol.RoutingSummaries`", **openapi.MESSAGE_CONTENT}},
-        openapi_extra={"security": openapi.MESSAGE["security"]},
     )
     @needs(Need.NETWORK)
     async def routing_summaries(
@@ -178,7 +177,6 @@ def routes(
     @router.post(
         "/subscriptions/{id}/failed",
         status_code=204,
-        openapi_extra={"security": openapi.MESSAGE["security"]},
     )
     @needs(Need.NETWORK)
     async def failed(id: str) -> None:

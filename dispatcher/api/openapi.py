@@ -1,17 +1,27 @@
-"""The OpenAPI document: FastAPI's own, plus problem+json responses, the plain ASGI routes, and links.
+"""The OpenAPI document: FastAPI's own, with problem+json, the plain ASGI routes, ids, security and links.
 
-Links name the calls that accept the ids in a response, for readers and for programs that generate sequences
-of calls.
+`/openapi.json` has the public calls, `/internal/openapi.json` all, for processes of the network and tests.
+`python -m dispatcher.print_openapi` prints the public one.
+
+Generated clients name their methods by `OPERATIONS`, so an id does not change with a function's name. Links
+name the calls that accept the ids in a response, for readers and for programs that generate sequences of
+calls.
 """
 
 from __future__ import annotations
 
+import functools
+import json
+import re
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel
+from starlette.responses import JSONResponse
 
+from dispatcher.auth.caller import Need, need_of, needs
 from edn.http.asgi import PROBLEM
 from edn.protocol import MSGPACK
 
@@ -120,7 +130,6 @@ _SOAP = {
 MESSAGE_CONTENT: dict[str, Any] = {"content": {MSGPACK: {"schema": {"type": "string", "format": "binary"}}}}
 MESSAGE: dict[str, Any] = {
     "requestBody": {"required": True, **MESSAGE_CONTENT},
-    "security": [{"network": []}],
 }
 
 
@@ -187,16 +196,135 @@ LINKS: dict[tuple[str, str, tuple[str, ...]], tuple[Following, ...]] = {
 }
 
 
-def install(app: FastAPI) -> None:
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = _document(app)
-        return app.openapi_schema
+#: (method, path) → operation id
+OPERATIONS: dict[tuple[str, str], str] = {
+    ("PUT", "/v1/topics/{name}"): "putTopic",
+    ("GET", "/v1/topics/{name}"): "getTopic",
+    ("DELETE", "/v1/topics/{name}"): "deleteTopic",
+    ("GET", "/v1/topics"): "listTopics",
+    ("GET", "/v1/topics/{name}/events"): "traceEvent",
+    ("POST", "/v1/topics/{name}/events"): "publish",
+    ("POST", "/v1/topics/{name}/explain"): "explain",
+    ("GET", "/v1/topics/{name}/projection"): "projectTopic",
+    ("POST", "/v1/subscriptions"): "subscribe",
+    ("GET", "/v1/subscriptions"): "listSubscriptions",
+    ("DELETE", "/v1/subscriptions"): "unsubscribeCovered",
+    ("GET", "/v1/subscriptions/{id}"): "getSubscription",
+    ("PUT", "/v1/subscriptions/{id}"): "changeSubscription",
+    ("DELETE", "/v1/subscriptions/{id}"): "unsubscribe",
+    ("POST", "/v1/subscriptions/{id}/renew"): "renewSubscription",
+    ("POST", "/v1/subscriptions/{id}/pause"): "pauseSubscription",
+    ("POST", "/v1/subscriptions/{id}/resume"): "resumeSubscription",
+    ("GET", "/v1/subscriptions/{id}/events"): "streamEvents",
+    ("GET", "/v1/subscriptions/{id}/attempts"): "listAttempts",
+    ("POST", "/v1/subscriptions/{id}/recover"): "recoverDeadLetters",
+    ("POST", "/v1/subscriptions/{id}/enable"): "enableDelivery",
+    ("POST", "/v1/subscriptions/{id}/example"): "sendExample",
+    ("POST", "/v1/subscriptions/{id}/rotate-secret"): "rotateSecret",
+    ("GET", "/v1/dead-letters"): "listDeadLetters",
+    ("GET", "/v1/dead-letters/{id}"): "getDeadLetter",
+    ("POST", "/v1/dead-letters/{id}/resend"): "resendDeadLetter",
+    ("POST", "/cloudevents/subscriptions"): "createCloudEventsSubscription",
+    ("GET", "/cloudevents/subscriptions"): "listCloudEventsSubscriptions",
+    ("GET", "/cloudevents/subscriptions/{id}"): "getCloudEventsSubscription",
+    ("PUT", "/cloudevents/subscriptions/{id}"): "changeCloudEventsSubscription",
+    ("DELETE", "/cloudevents/subscriptions/{id}"): "deleteCloudEventsSubscription",
+    ("GET", "/cloudevents/consent/{server}"): "followConsent",
+    ("POST", "/cloudevents/consent/{server}"): "giveConsent",
+    ("GET", "/v1/tenants"): "listTenants",
+    ("POST", "/v1/keys"): "createKey",
+    ("GET", "/v1/keys"): "listKeys",
+    ("GET", "/v1/keys/{id}"): "getKey",
+    ("DELETE", "/v1/keys/{id}"): "revokeKey",
+    ("GET", "/v1/servers"): "listServers",
+    ("DELETE", "/v1/servers/{id}"): "forgetServer",
+    ("GET", "/v1/servers/{id}/summary"): "getServerSummary",
+    ("GET", "/v1/servers/{id}/backup"): "backupServer",
+    ("POST", "/v1/servers/{id}/drain"): "drainServer",
+    ("POST", "/v1/servers/{id}/replace"): "replaceServer",
+    ("POST", "/v1/servers/{id}/fill"): "fillServer",
+    ("GET", "/v1/dispatchers"): "listDispatchers",
+    ("GET", "/v1/routes"): "listRoutes",
+    ("PUT", "/v1/routes/{name}"): "bindRoute",
+    ("DELETE", "/v1/routes/{name}"): "unbindRoute",
+    ("GET", "/v1/tuning"): "getTuning",
+    ("PUT", "/v1/tuning"): "setTuning",
+    ("POST", "/v1/tuning/survey"): "surveyTuning",
+    ("GET", "/v1/link"): "getLink",
+    ("PUT", "/v1/link"): "setLink",
+    ("GET", "/v1/clock"): "getClock",
+    ("POST", "/v1/clock/confirm"): "confirmClock",
+    ("POST", "/v1/backup/begin"): "beginBackup",
+    ("POST", "/v1/backup/end"): "endBackup",
+    ("GET", "/v1/backup"): "backupDispatcher",
+    ("GET", "/v1/repartitions"): "listRepartitions",
+    ("POST", "/v1/repartitions"): "openRepartition",
+    ("GET", "/v1/repartitions/{id}"): "getRepartition",
+    ("POST", "/v1/repartitions/{id}/assignments"): "assignSubscriptions",
+    ("GET", "/v1/repartitions/{id}/preview"): "previewRepartition",
+    ("POST", "/v1/repartitions/{id}/start"): "startRepartition",
+    ("POST", "/v1/repartitions/{id}/cancel"): "cancelRepartition",
+    ("GET", "/v1/live"): "streamSamples",
+    ("GET", "/livez"): "getLiveness",
+    ("GET", "/readyz"): "getReadiness",
+    ("GET", "/metrics"): "getMetrics",
+    ("GET", "/"): "getDashboard",
+    ("GET", "/dashboard/{file}"): "getDashboardFile",
+    ("GET", "/soap"): "getWsdl",
+    ("POST", "/soap"): "callSoap",
+    ("POST", "/internal/servers"): "registerServer",
+    ("POST", "/internal/servers/{id}/heartbeat"): "sendHeartbeat",
+    ("POST", "/internal/changes"): "readChanges",
+    ("GET", "/internal/routing-summaries"): "getRoutingSummaries",
+    ("POST", "/internal/subscribe"): "forwardSubscribe",
+    ("POST", "/internal/metrics-access"): "checkMetricsAccess",
+    ("POST", "/internal/subscriptions/{id}/failed"): "reportFailure",
+}
 
-    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
+_INTERNAL = "/internal/"
+#: names of the security schemes
+_KEY, _NETWORK = "key", "network"
+_SCHEMES = {
+    _KEY: {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API key (`edn key create`), or the network's secret.",
+    },
+    _NETWORK: {"type": "http", "scheme": "bearer", "description": "The network's secret."},
+}
 
 
-def _document(app: FastAPI) -> dict[str, Any]:
+def install(app: FastAPI, *, is_open: bool) -> None:
+    """Replaces FastAPI's document; `is_open`: calls without a key are admitted, too."""
+    whole = functools.cache(lambda: _document(app, is_open))
+    public = functools.cache(lambda: _public(whole()))
+    app.openapi = public  # type: ignore[method-assign]  # FastAPI's documented way
+
+    @app.get(f"{_INTERNAL}openapi.json", include_in_schema=False)
+    @needs(Need.NETWORK)
+    async def whole_document() -> JSONResponse:
+        return JSONResponse(whole())
+
+
+def _public(document: dict[str, Any]) -> dict[str, Any]:
+    """Returns the document without internal calls, and without the schemas that only they use."""
+    shown = {
+        **document,
+        "paths": {path: calls for path, calls in document["paths"].items() if not path.startswith(_INTERNAL)},
+        "components": {**document["components"], "securitySchemes": {_KEY: _SCHEMES[_KEY]}},
+    }
+    schemas = document["components"]["schemas"]
+    used: set[str] = set()
+    waiting = [shown["paths"]]
+    while waiting:
+        found = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(waiting.pop()))) - used
+        used |= found
+        waiting += [schemas[name] for name in found]
+    shown["components"]["schemas"] = {name: schema for name, schema in schemas.items() if name in used}
+    return shown
+
+
+def _document(app: FastAPI, is_open: bool) -> dict[str, Any]:
     document = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes
     )
@@ -206,15 +334,39 @@ def _document(app: FastAPI) -> dict[str, Any]:
     schemas["Problem"] = Problem.model_json_schema()
     schemas.pop("HTTPValidationError", None)
     schemas.pop("ValidationError", None)
-    document["components"]["securitySchemes"] = {"network": {"type": "http", "scheme": "bearer"}}
-    for path in document["paths"].values():
-        for operation in path.values():
+    document["components"]["securitySchemes"] = _SCHEMES
+    required = _needs(app)
+    for path, calls in document["paths"].items():
+        for method, operation in calls.items():
+            call = (method.upper(), path)
+            operation["operationId"] = OPERATIONS.get(call, operation["operationId"])
+            operation["security"] = _security(required[call], is_open)
             for status, meaning in _REFUSALS.items():
                 known = operation["responses"].get(status, {"description": meaning, "content": {}})
+                # FastAPI documents errors of its own form, which no call answers.
+                content = {} if "HTTPValidationError" in str(known["content"]) else known["content"]
                 shown = {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-                operation["responses"][status] = {**known, "content": {**known["content"], **shown}}
+                operation["responses"][status] = {**known, "content": {**content, **shown}}
     _add_links(document)
     return document
+
+
+def _needs(app: FastAPI) -> dict[tuple[str, str], Need]:
+    """Returns the need of each call, by method and path as the document writes it."""
+    found = {}
+    for route in iter_route_contexts(app.router.routes):
+        for method in route.methods or ():
+            path = str(route.path).replace(":path}", "}")
+            found[method, path] = need_of(route) or Need.OPERATOR
+    return found
+
+
+def _security(need: Need, is_open: bool) -> list[dict[str, list[str]]]:
+    if need is Need.PUBLIC:
+        return []
+    if need is Need.NETWORK:
+        return [{_NETWORK: []}]
+    return [{_KEY: []}, *([{}] if is_open else [])]
 
 
 def _add_links(document: dict[str, Any]) -> None:

@@ -38,6 +38,7 @@ from edn.formats import cloudevents, trace_context
 from edn.http.asgi import bug_response, problem_response, read_body, too_large
 from edn.model.event import EventBatch
 from edn.protocol.documents import cut_events
+from edn.runtime import tracing
 
 MAX_KEY = 200
 #: bytes of one request body
@@ -122,6 +123,14 @@ class PublishEndpoint:
         self, topic: Topic, body: bytes, key: str | None = None, trace: str = "", who: Caller = EVERYBODY
     ) -> Published:
         """Accepts one event or an array, all or nothing; `trace`: trace context of the request."""
+        if tracing.active is None:
+            return await self._publish(topic, body, key, trace, who)
+        with tracing.active.publish(topic.name, trace) as own:
+            return await self._publish(topic, body, key, own, who)
+
+    async def _publish(
+        self, topic: Topic, body: bytes, key: str | None, trace: str, who: Caller
+    ) -> Published:
         buckets = self._guard.quotas.event_buckets(who)
         await self._admission.admit(len(body))
         batch = topic.schema.decode_events(body, cut_events)
@@ -158,7 +167,10 @@ class PublishEndpoint:
                 retention.check(transaction.connection, topic.tenant, limit)
             return accepted
 
-        return await self._log.submit(append, size=size)
+        if tracing.active is None:
+            return await self._log.submit(append, size=size)
+        with tracing.active.step("log", trace):
+            return await self._log.submit(append, size=size)
 
 
 def _availability(topic: Topic, batch: EventBatch) -> Floats | None:

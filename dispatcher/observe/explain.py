@@ -30,6 +30,7 @@ from dispatcher.subscriptions.service import Subscriptions
 from dispatcher.subscriptions.topics import Topic
 from edn import protocol
 from edn.api.explain import (
+    AskedSubscription,
     ExplainedEvent,
     ExplainedFilter,
     ExplainedServer,
@@ -42,9 +43,11 @@ from edn.api.fields import fill
 from edn.arrays import Floats
 from edn.errors import EdnError, InvalidInput
 from edn.formats.ndjson import split
+from edn.model import namespace
 from edn.model.coordinates import rfc3339
 from edn.model.display import shown_rect
 from edn.model.filter import BoundFilter, Filter
+from edn.model.filter.reasons import reasons
 from edn.model.namespace import public_id
 from edn.model.rect import Rects
 from edn.runtime.ownership import owned
@@ -74,15 +77,20 @@ class Explainer:
 
     # -- events -----------------------------------------------------------------------------------------
 
-    async def event(self, topic: Topic, event: Any) -> ExplainedEvent:
-        """Explain how the event would be routed and matched if it were published now."""
+    async def event(
+        self, topic: Topic, event: Any, asked: directory.Subscription | None = None
+    ) -> ExplainedEvent:
+        """Explain how the event would be routed and matched if it were published now.
+
+        `asked`: a subscription to explain even if nothing is routed to it.
+        """
         batch = topic.schema.decode_events(msgspec.json.encode(event))
         if len(batch) != 1:
             raise InvalidInput(f"event must be one event, got {len(batch)}", pointer="/event")
         line = split(batch.lines)[0]
         table = self._table
         servers, routed = table.servers, table.would_route(topic.uid, batch.points)[0]
-        asked = protocol.Explain(
+        question = protocol.Explain(
             log=self._log.id,
             topic=topic.uid,
             time=self._log.now(),
@@ -92,7 +100,7 @@ class Explainer:
         )
         explained = await asyncio.gather(
             *(
-                self._server(topic, server, bool(goes), batch.points[0], asked)
+                self._server(topic, server, bool(goes), batch.points[0], question)
                 for server, goes in zip(servers, routed, strict=True)
             )
         )
@@ -103,7 +111,38 @@ class Explainer:
             matched=sum(one.matched or 0 for one in explained),
             false_positives=[one.server for one in explained if one.false_positive],
             servers=explained,
+            subscription=None if asked is None else await self._asked(topic, asked, line),
         )
+
+    async def _asked(self, topic: Topic, asked: directory.Subscription, line: bytes) -> AskedSubscription:
+        """Explain why one subscription matches an event or not."""
+        found = AskedSubscription(
+            id=public_id(asked.id),
+            matches=False,
+            clauses=[],
+            server=asked.server or None,
+            paused=asked.paused,
+            filter=asked.filter,
+            text=None,
+        )
+        if asked.subtree is None and asked.topic != topic.uid:
+            return replace(found, failure="it is a subscription to another topic")
+        if asked.subtree is not None and not namespace.includes(asked.subtree, topic.path):
+            return replace(found, failure=f"its subtree does not contain the topic {topic.name}")
+        filter = Filter.parse(asked.filter)
+        found = replace(found, text=filter.to_text())
+        try:
+            bound = filter.bind(topic.schema)
+        except EdnError as error:
+            return replace(found, failure=f"its filter does not fit the topic: {error.detail}")
+
+        def evaluate() -> tuple[bool, list[str]]:
+            values = topic.schema.values(line)
+            return bound.matches(values), reasons(bound, values)
+
+        # In a thread, because a filter may be slow.
+        matches, clauses = await asyncio.to_thread(evaluate)
+        return replace(found, matches=matches, clauses=clauses)
 
     async def _server(
         self, topic: Topic, server: str, routed: bool, point: Floats, question: protocol.Explain
@@ -117,6 +156,7 @@ class Explainer:
             why=why,
             rectangle=rectangle,
             rectangles=tried,
+            summary_seconds=None if known is None else known.summary_age(),
         )
         if not routed:
             return replace(found, matched=0)

@@ -34,6 +34,7 @@ from edn import protocol
 from edn.arrays import Bools, Floats
 from edn.errors import Overloaded
 from edn.model.rect import MISSING
+from edn.runtime import tracing
 from edn.runtime.ownership import owned
 
 logger = structlog.get_logger()
@@ -206,6 +207,7 @@ class Pipeline:
 
     def _route(self, topic: int, records: list[EventsRecord]) -> None:
         points = stack([record.points for record in records])
+        started = 0 if tracing.active is None else time.time_ns()
         began = time.thread_time()
         try:
             routed = self._table.route(topic, points)
@@ -217,6 +219,10 @@ class Pipeline:
         ends = np.cumsum([record.count for record in records])
         for record, part in zip(records, np.split(routed, ends[:-1]), strict=True):
             record.routed, record.servers = part, self._table.servers
+            if tracing.active is not None and record.traces:
+                tracing.active.record(
+                    "route", record.traces, started, {"edn.servers": int(part.any(axis=0).sum())}
+                )
         self.published += int(ends[-1])
 
     def lag(self) -> int:

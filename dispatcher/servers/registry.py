@@ -77,6 +77,8 @@ class Server:
     task: asyncio.Task[None] | None = None
     #: (epoch, seq) of the summary in use, None while everything is routed to it
     summary: tuple[int, int] | None = None
+    #: monotonic time at which that summary came into use
+    summary_at: float = 0.0
     #: whether its summary is being fetched
     fetching: bool = False
     #: how often summaries requested earlier became invalid
@@ -84,6 +86,10 @@ class Server:
     #: rectangles added to the table since the last summary was requested, and when the last was added
     widened: int = 0
     widened_at: float = 0.0
+
+    def summary_age(self) -> float | None:
+        """Return the seconds since its summary came into use; None while everything is routed to it."""
+        return None if self.summary is None else round(clock.monotonic() - self.summary_at, 1)
 
     def check_key(self, key: str) -> None:
         if not hmac.compare_digest(self.key, hashed(key)):

@@ -22,7 +22,7 @@ from dispatcher.servers.placement import Placer
 from dispatcher.servers.registry import HEARTBEAT_SECONDS, Server, ServerRegistry
 from edn import protocol
 from edn.model.rect import Rects
-from edn.runtime import memory
+from edn.runtime import clock, memory
 from edn.runtime.ownership import owned
 from edn.runtime.tasks import Tasks
 from edn.summary import Summary
@@ -123,6 +123,7 @@ class Summaries:
                     if server.distrusted != distrusted:
                         continue
                     server.summary = (snapshot.epoch, snapshot.seq)
+                    server.summary_at = clock.monotonic()
                     await self._placer.learn(server.id, summaries)
                     break
             await asyncio.sleep(HEARTBEAT_SECONDS)

@@ -115,10 +115,14 @@ class SubscriptionRequests:
             created = await self._subscriptions.create(requests, self._quotas.room(who)) if requests else []
         status = 200 if created and not any(new for _, new in created) else 201
         if many:
-            return {"subscriptions": [self.view(found, who, secrets) for found, _ in created]}, status, {}
-        [(found, _)] = created
+            views = [
+                {**self.view(found, who, secrets), **_warning(request)}
+                for (found, _), request in zip(created, requests, strict=True)
+            ]
+            return {"subscriptions": views}, status, {}
+        [(found, _)], [request] = created, requests
         headers = {"location": f"/v1/subscriptions/{_visible_id(found.id, who)}"}
-        return await self.full_view(found, who, secrets), status, headers
+        return {**await self.full_view(found, who, secrets), **_warning(request)}, status, headers
 
     async def change(self, id: str, body: Change, who: Caller) -> dict[str, Any]:
         found = await self.find(who, id)
@@ -134,7 +138,7 @@ class SubscriptionRequests:
             [request], secrets = await signing_rings.assign(self._log, [request])
         with _locate_sink():
             changed = await self._subscriptions.change(found.id, request, self._quotas.room(who))
-        return await self.full_view(changed, who, secrets)
+        return {**await self.full_view(changed, who, secrets), **_warning(request)}
 
     # -- validation -------------------------------------------------------------------------------------
 
@@ -281,6 +285,13 @@ def _owner(given: str | None, who: Caller, prefix: str) -> str:
     )
     error.pointer = f"{prefix}/owner"
     raise error
+
+
+def _warning(request: SubscriptionRequest) -> dict[str, str]:
+    """Return the field of an answer that points out a filter that no event can match."""
+    if request.bound is None or len(request.bound.rects()):
+        return {}
+    return {"warning": "no event can match the filter: its conditions exclude each other"}
 
 
 def _visible_id(key: str, who: Caller) -> str:

@@ -195,7 +195,7 @@ class Subscriptions:
         if not same:
             raise Conflict(
                 f'subscription "{namespace.public_id(request.id)}" exists with another owner, topic, filter '
-                "or sink; change it with PUT /v1/subscriptions/{id}",
+                "or sink; change it instead (`edn subscription change`)",
                 pointer="/id",
             )
         return found

@@ -70,12 +70,17 @@ class SubtreeSync:
         closed: bool | None = None,
         tenant: str = "",
         room: Room | None = None,
+        expected: int | None = None,
     ) -> tuple[Topic, bool]:
-        """Create or change a topic and its members; `room`: of the caller."""
+        """Create or change a topic and its members; `room`: of the caller.
+
+        `expected`: the revision that the topic must have, or 0: it must not exist.
+        """
         async with self._subscriptions.lock_tenant(tenant):
             draft = await self._topics.draft(
                 name, attributes, engine, availability, closed=bool(closed), tenant=tenant
             )
+            self._topics.check_revision(draft, expected)
             if not self._topics.exists(draft):
                 return await self._create(draft, availability, closed, room), True
             topic, _ = await self._topics.put(draft, availability, closed, room)

@@ -21,7 +21,8 @@ from dispatcher.store.change_feed import Kind
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Transaction
 from dispatcher.store.topic_rows import Topic as Topic
-from edn.errors import Conflict, InvalidFilter, InvalidSchema, NotFound
+from edn.errors import Conflict, InvalidFilter, InvalidSchema, NotFound, PreconditionFailed
+from edn.formats.counts import counted
 from edn.formats.soap.eventing import CANCELLED
 from edn.index import engine_name
 from edn.index.engines import XPATH_URI
@@ -45,9 +46,7 @@ def not_found(name: str) -> NotFound:
         return NotFound(
             f'topic "{name[:80]}" does not exist: names have no slash; only keys of a tenant see its topics'
         )
-    return NotFound(
-        f'topic "{name[:80]}" does not exist; create it with PUT /v1/topics/{{name}} or `edn topic create`'
-    )
+    return NotFound(f'topic "{name[:80]}" does not exist; create it first (`edn topic create`)')
 
 
 def check_dialect(filter: Filter, topic: Topic) -> None:
@@ -86,6 +85,23 @@ class Topics:
 
     def exists(self, draft: Topic) -> bool:
         return (draft.tenant, draft.name) in self._by_name
+
+    def check_revision(self, draft: Topic, expected: int | None) -> None:
+        """Raise unless the topic has the expected revision; 0: it must not exist, None: any will do."""
+        known = self._by_name.get((draft.tenant, draft.name))
+        revision = 0 if known is None else known.revision
+        if expected is None or expected == revision:
+            return
+        if known is None:
+            raise PreconditionFailed(
+                f'topic "{draft.name}" does not exist, but revision {expected} was expected'
+            )
+        if not expected:
+            raise PreconditionFailed(f'topic "{draft.name}" exists already')
+        raise PreconditionFailed(
+            f'topic "{draft.name}" has revision {revision}, but revision {expected} was expected: '
+            "it was changed in between"
+        )
 
     def by_uid(self, uid: int) -> Topic | None:
         return self._by_uid.get(uid)
@@ -153,7 +169,10 @@ class Topics:
             # Subtree subscriptions go on without it.
             count = directory.count(connection, uid, members=False)
             if count and not cascade:
-                raise Conflict(f'topic "{name}" has {count} subscriptions; delete them with ?cascade=true')
+                raise Conflict(
+                    f'topic "{name}" has {counted(count, "subscription")}: end '
+                    f"{'it' if count == 1 else 'them'} first, or delete the topic with cascade"
+                )
             return uid, remove(transaction, uid, CANCELLED)
 
         uid, ended = await self._log.submit(operation)

@@ -76,12 +76,12 @@ class ListedDeadLetter(msgspec.Struct, frozen=True):
     status: int | None = None
     reason: str = ""
     notifications: int = 0
+    subscriptions: Always[list[str]] = None
 
 
 class DeadLetter(ListedDeadLetter, frozen=True):
-    """A delivery batch that is no longer retried; lists omit `subscriptions` and `body`."""
+    """A delivery batch that is no longer retried; lists omit `body`."""
 
-    subscriptions: Always[list[str]] = None
     #: body of the POST
     body: Always[dict[str, Any]] = None
 

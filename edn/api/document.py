@@ -18,7 +18,6 @@ from edn.api.keys import Key
 from edn.api.repartitions import FullRepartition, Proposal, Repartitions
 from edn.api.routes import Binding, Route, Routes
 from edn.api.servers import FullServer
-from edn.api.topics import FullTopic
 from edn.api.tuning import FullTuning
 
 #: names of schemas that differ from the names of the classes
@@ -27,7 +26,6 @@ _NAMES: dict[type[msgspec.Struct], str] = {
     DeadLetter: "WholeDeadLetter",
     FullRepartition: "Repartition",
     FullServer: "Server",
-    FullTopic: "Topic",
     FullTuning: "Tuning",
     Key: "KeyView",
     ListedDeadLetter: "DeadLetter",

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from edn.api.delivery import Outcome
+from edn.api.fields import Sometimes
 from edn.api.servers import State
 
 #: reason why an event is routed to a server, or not: the server receives `everything`; a rectangle of its
@@ -28,6 +29,22 @@ class ExplainedSubscription(msgspec.Struct, frozen=True):
     filter: Any
 
 
+class AskedSubscription(msgspec.Struct, frozen=True):
+    """A subscription that the request names, whether the event reaches it or not."""
+
+    id: str
+    matches: bool
+    #: clauses that hold, or, if it does not match, those that fail
+    clauses: list[str]
+    server: str | None
+    paused: bool
+    filter: Any
+    #: the filter as text; null: it matches everything
+    text: str | None
+    #: why it cannot match any event of this topic
+    failure: str | None = None
+
+
 class ExplainedServer(msgspec.Struct, frozen=True):
     server: str
     state: State
@@ -45,6 +62,8 @@ class ExplainedServer(msgspec.Struct, frozen=True):
     #: at most 100 of them
     subscriptions: list[ExplainedSubscription] = []
     failure: str | None = None
+    #: seconds since its summary came into use; null: it has none, and everything is routed to it
+    summary_seconds: float | None = None
 
 
 class ExplainedEvent(msgspec.Struct, frozen=True):
@@ -54,6 +73,8 @@ class ExplainedEvent(msgspec.Struct, frozen=True):
     matched: int
     false_positives: list[str]
     servers: list[ExplainedServer]
+    #: the subscription that the request names
+    subscription: Sometimes[AskedSubscription] = None
 
 
 class MetServer(msgspec.Struct, frozen=True):

@@ -28,3 +28,15 @@ class Key(msgspec.Struct, frozen=True):
 
 class KeyList(msgspec.Struct, frozen=True):
     keys: list[Key]
+
+
+class Tenant(msgspec.Struct, frozen=True):
+    #: empty: the operator
+    name: str
+    keys: int
+    topics: int
+    subscriptions: int
+
+
+class TenantList(msgspec.Struct, frozen=True):
+    tenants: list[Tenant]

@@ -64,6 +64,8 @@ class Subscription(msgspec.Struct, frozen=True):
     delivery: Sometimes[Delivery] = None
     #: location of the subscriber, in the servers' coordinates
     location: list[float] | None = None
+    #: a likely mistake in the request, such as a filter that no event can match
+    warning: Sometimes[str] = None
 
 
 class SubscriptionList(msgspec.Struct, frozen=True):

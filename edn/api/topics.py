@@ -18,12 +18,10 @@ class Topic(msgspec.Struct, frozen=True):
     availability: Always[float | Annotated[str, Literal["forever"]]] = None
     #: whether events have no fields but the attributes
     closed: Always[bool] = None
-
-
-class FullTopic(Topic, frozen=True, kw_only=True):
-    revision: int
-    created: str
+    #: number of changes of its schema, from 1
+    revision: Always[int] = None
+    created: Always[str] = None
 
 
 class TopicList(msgspec.Struct, frozen=True):
-    topics: list[Annotated[Topic, FullTopic]]
+    topics: list[Topic]

@@ -25,6 +25,7 @@ from edn.cli import (
     servers,
     status,
     subscriptions,
+    tenants,
     top,
     topics,
     trace,
@@ -44,6 +45,12 @@ app = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
 @app.callback()
 def credentials(
     key: Annotated[
@@ -54,6 +61,9 @@ def credentials(
     context: Annotated[
         str | None, typer.Option(envvar="EDN_CONTEXT", help="Context to use (see `edn context`).")
     ] = None,
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Publish events, subscribe to them by content, and operate the network."""
     contexts.enter(context)
@@ -66,11 +76,13 @@ def credentials(
 app.command("up")(up.up)
 app.add_typer(topics.app, name="topic")
 app.add_typer(keys.app, name="key")
+app.add_typer(tenants.app, name="tenant")
 app.command("subscribe")(subscriptions.subscribe)
 app.command("pause")(subscriptions.pause)
 app.command("resume")(subscriptions.resume)
 app.command("unsubscribe")(subscriptions.unsubscribe)
 app.command("subscriptions")(subscriptions.subscriptions)
+app.add_typer(subscriptions.app, name="subscription")
 app.add_typer(delivery.app, name="delivery")
 app.add_typer(delivery.letters, name="dead-letters")
 app.add_typer(servers.app, name="server")

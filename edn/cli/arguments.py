@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from edn.errors import InvalidInput
-from edn.formats import strict_json
+from edn.formats import duration, strict_json
 from edn.tools.console import USAGE, fail
 
 Event = dict[str, Any]
@@ -32,6 +33,14 @@ def read_filter(given: str | None) -> dict[str, Any] | str | None:
         return given
     parsed: dict[str, Any] = parse_json(given, "filter")
     return parsed
+
+
+def parse_seconds(text: str, what: str) -> float:
+    """Parses a duration such as 90s, 1h or PT1H, or a number of seconds; `what` names it in errors."""
+    found = duration.seconds(text)
+    if found is None:
+        fail(f'{what} must be seconds, or {duration.EXAMPLES}, got "{text}"', USAGE)
+    return int(found) if found.is_integer() else found
 
 
 def read_secret_file(file: Path | None) -> str | None:
@@ -60,6 +69,8 @@ def parse_event(pairs: Iterable[str], attributes: Mapping[str, str | list[str]])
         if name in event:
             fail(f'attribute "{name}" is given twice', USAGE)
         event[name] = _parse_value(name, text, attributes.get(name))
+        if name == "$availability" and text != "forever":
+            event[name] = parse_seconds(text, name)
     return event
 
 
@@ -71,7 +82,8 @@ def _parse_value(name: str, text: str, kind: str | list[str] | None) -> Any:
             case "integer":
                 return int(text)
             case "number":
-                return float(text)
+                # A whole number stays one: 33 is published as 33, not as 33.0.
+                return int(text) if re.fullmatch(r"-?(0|[1-9]\d{0,14})", text) else float(text)
             case "boolean":
                 return {"true": True, "false": False}[text]
             case _:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edn.cli.arguments import read_secret_file
-from edn.cli.output import JsonLinesOption, number, show, show_rows
-from edn.tools.console import DEFAULT_URL, JsonOption, UrlOption, connected, say, show_json
+from edn.cli.output import JsonLinesOption, for_each, number, show, show_rows
+from edn.formats.counts import counted
+from edn.tools.console import DEFAULT_URL, REFUSED, JsonOption, UrlOption, connected, say, show_json
+
+if TYPE_CHECKING:
+    from edn.client import Client
 
 app = typer.Typer(help="Show and repair the delivery of a subscription.", no_args_is_help=True)
 letters = typer.Typer(help="List and requeue dead letters.", no_args_is_help=True)
@@ -22,17 +26,32 @@ LetterArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the dea
 def show_delivery(id: SubscriptionArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
     """Show the state of its address and the counters of its notifications."""
     with connected(url) as client:
-        state = client.subscription(id).delivery
+        found = client.subscription(id)
+    state = found.delivery
     if state is None:
         show(json, state, "the server of the subscription does not answer")
-        return
+        raise typer.Exit(REFUSED)
     lines = [state.state + (f" since {state.failing_since}: {state.reason}" if state.failures else "")]
+    if found.state == "paused":
+        lines.append(f"paused; {state.buffered_bytes:,} bytes of notifications are buffered")
+    elif found.sink is None:
+        lines.append(f"a stream; {state.buffered_bytes:,} bytes of events are unread")
+    if state.disabled is not None:
+        lines.append(f"disabled since {state.disabled_since}; enable it with `edn delivery enable {id}`")
+    elif state.next_attempt is not None:
+        lines.append(f"next attempt {state.next_attempt}")
+    if state.consent is not None:
+        lines.append(f"consent {state.consent}")
     if state.warned is not None and state.disabled is None:
         lines.append("it will be disabled if further attempts fail")
     lines.append(
         f"{state.evaluated} evaluated, {state.matched} matched, {state.delivered} delivered, "
-        f"{state.failed} dead letters"
+        f"{counted(state.failed, 'dead letter')}"
     )
+    if state.dropped:
+        lines.append(
+            f"{state.dropped:,} dropped at the limit {state.dropped_limit}, last {state.dropped_last}"
+        )
     show(json, state, *lines)
 
 
@@ -45,7 +64,7 @@ def attempts(id: SubscriptionArgument, url: UrlOption = DEFAULT_URL, json: JsonO
         show_json(found)
         return
     show_rows(
-        ("time", "outcome", "status", "seconds", "notifications", "next attempt", "answer"),
+        ("time", "outcome", "status", "seconds", "notifications", "next attempt", "reason", "answer"),
         (
             (
                 one.time,
@@ -54,20 +73,36 @@ def attempts(id: SubscriptionArgument, url: UrlOption = DEFAULT_URL, json: JsonO
                 f"{one.seconds:.3f}",
                 str(one.notifications),
                 one.next_attempt or "",
-                (one.reason or one.answer)[:80],
+                (one.reason or "")[:80],
+                _one_line(one.answer),
             )
             for one in found
         ),
+        none="there was no attempt yet",
     )
+
+
+def _one_line(answer: str) -> str:
+    """Returns the beginning of a receiver's answer on one line."""
+    text = " ".join(answer.split())
+    return text if len(text) <= 100 else f"{text[:99]}…"
 
 
 @app.command()
 def example(id: SubscriptionArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
-    """Send an example event to its sink, and show the answer."""
+    """Send an example event to its sink, and show the answer. Exit code 1 unless the sink accepts it."""
     with connected(url) as client:
         attempt = client.send_example(id)
+    accepted = attempt.status is not None and 200 <= attempt.status < 300
     answer = attempt.status if attempt.status is not None else attempt.reason
-    show(json, attempt, f"{answer} after {attempt.seconds:.3f} s  {attempt.answer[:200]}".rstrip())
+    verdict = "accepted" if accepted else "failed"
+    show(
+        json,
+        attempt,
+        f"{verdict}: {answer} after {attempt.seconds:.3f} s  {_one_line(attempt.answer)}".rstrip(),
+    )
+    if not accepted:
+        raise typer.Exit(REFUSED)
 
 
 @app.command()
@@ -85,7 +120,7 @@ def rotate_secret(
         Path | None, typer.Option(help="File with the new secret. Default: a generated one.")
     ] = None,
     grace: Annotated[
-        str | None, typer.Option(help="How long the previous secret also signs, such as PT1H. Default: P1D.")
+        str | None, typer.Option(help="How long the previous secret also signs, such as 1h. Default: 1d.")
     ] = None,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
@@ -98,7 +133,7 @@ def rotate_secret(
         return
     if secret_file is None and rotation.secret is not None:
         typer.echo(rotation.secret)
-    say(f"the previous secret also signs until {rotation.previous_until}")
+    say(f"the previous secret stays valid until {rotation.previous_until}")
 
 
 @letters.command("list")
@@ -107,7 +142,7 @@ def list_letters(
     url: UrlOption = DEFAULT_URL,
     json: JsonLinesOption = False,
 ) -> None:
-    """List dead letters, oldest first."""
+    """List dead letters, oldest first. `edn dead-letters show` prints one with its body."""
     with connected(url) as client:
         found = client.dead_letters(subscription=subscription)
         if json:
@@ -118,6 +153,7 @@ def list_letters(
             (
                 one.id,
                 one.died,
+                _few(one.subscriptions or []),
                 one.url,
                 str(one.notifications),
                 str(one.attempts),
@@ -126,12 +162,17 @@ def list_letters(
             )
             for one in found
         ]
-    show_rows(("id", "died", "to", "notifications", "attempts", "status", "reason"), rows)
+    headings = ("id", "died", "subscription", "to", "notifications", "attempts", "status", "reason")
+    show_rows(headings, rows, none="there are no dead letters")
+
+
+def _few(ids: list[str]) -> str:
+    return ids[0] + (f" and {len(ids) - 1} more" if len(ids) > 1 else "") if ids else ""
 
 
 @letters.command("show")
 def show_letter(id: LetterArgument, url: UrlOption = DEFAULT_URL) -> None:
-    """Print a dead letter with its body, as JSON."""
+    """Print a dead letter with its subscriptions and its body, as JSON."""
     with connected(url) as client:
         show_json(client.dead_letter(id))
 
@@ -143,20 +184,30 @@ def resend(
     json: JsonOption = False,
 ) -> None:
     """Requeue dead letters for those of their subscriptions that still exist."""
+
+    def requeue(client: Client, id: str) -> None:
+        queued = client.resend(id)
+        show(json, queued, f"{id}: {counted(queued.notifications, 'notification')} requeued")
+
     with connected(url) as client:
-        for id in ids:
-            queued = client.resend(id)
-            show(json, queued, f"{id}: {queued.notifications} notifications requeued")
+        for_each(ids, lambda id: requeue(client, id))
 
 
 @letters.command()
 def recover(
     id: SubscriptionArgument,
-    since: Annotated[str, typer.Option(help="Only dead letters of this RFC 3339 time or later.")],
+    since: Annotated[
+        str, typer.Option(help="Only dead letters since this time: RFC 3339, or 1h for an hour ago.")
+    ],
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
     """Requeue all dead letters of a subscription since a time, for its current sink."""
     with connected(url) as client:
         queued = client.recover(id, since)
-    show(json, queued, f"{queued.letters} dead letters requeued with {queued.notifications} notifications")
+    show(
+        json,
+        queued,
+        f"{counted(queued.letters, 'dead letter')} requeued, "
+        f"with {counted(queued.notifications, 'notification')}",
+    )

@@ -1,11 +1,12 @@
-"""`edn export`: all subscriptions, as Parquet for `edn repartition plan` or as JSON lines.
+"""`edn export`: topics and subscriptions as JSON lines, or subscriptions as Parquet for planning.
 
 Subscriptions are read page by page and written as they arrive, so memory does not grow with their number.
 A subscription that changes during the export is exported in one of its states, never half. The file gets its
 name when it is complete.
 
-A subtree subscription is one JSON line. A Parquet file contains one topic, so it contains the member of that
-topic, which can be planned and moved, but not imported.
+JSON lines begin with the topics, which `edn import` creates if they are missing. A subtree subscription is
+one JSON line. A Parquet file contains one topic, so it contains the member of that topic, which can be
+planned and moved, but not imported.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import msgspec
 import typer
 
 from edn.cli.output import show_progress
+from edn.formats.counts import counted
 from edn.tools.console import DEFAULT_URL, USAGE, JsonOption, UrlOption, connected, fail, say, show_json
 
 if TYPE_CHECKING:
@@ -33,39 +35,50 @@ GROUP = 10_000
 
 
 def export(
-    path: Annotated[str, typer.Argument(help="File to write; - writes JSON lines to standard output.")],
+    path: Annotated[
+        str,
+        typer.Argument(
+            help="File to write: JSON lines if it ends with .jsonl, .ndjson or .json, else Parquet. "
+            "- writes JSON lines to standard output."
+        ),
+    ],
     topic: Annotated[
         str | None, typer.Option(help="Only this topic. Required for Parquet if there are several topics.")
     ] = None,
     json_lines: Annotated[
-        bool, typer.Option("--json-lines", help="Write one JSON object per line instead of Parquet.")
+        bool, typer.Option("--json-lines", help="Write JSON lines, whatever the name of the file.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Export all subscriptions to a file: Parquet for `edn repartition plan`, or JSON lines."""
+    """Export topics and subscriptions as JSON lines, or subscriptions as Parquet for `edn repartition plan`.
+
+    Signing secrets are not exported.
+    """
     to_stdout = path == "-"
-    if to_stdout and (not json_lines or json):
-        fail("only JSON lines can be written to standard output: `edn export - --json-lines`", USAGE)
+    if to_stdout and json:
+        fail("--json requires a file: with - standard output has the export", USAGE)
     target = Path(path)
+    json_lines = json_lines or to_stdout or target.suffix.lower() in (".jsonl", ".ndjson", ".json")
     if not to_stdout and target.exists() and not overwrite:
         fail(f"{path} exists; choose another file or use --overwrite", USAGE)
-    rows = 0
+    rows = topics = 0
     with connected(url) as client, show_progress("exporting") as advance:
         if to_stdout:
-            count = _write_lines(client, topic, sys.stdout.buffer, advance)
+            topics, count = _write_lines(client, topic, sys.stdout.buffer, advance)
         elif json_lines:
             with _complete_file(target) as partial, partial.open("wb") as file:
-                count = _write_lines(client, topic, file, advance)
+                topics, count = _write_lines(client, topic, file, advance)
         else:
             name = topic or _only_topic(client)
             with _complete_file(target) as partial:
                 count, rows = _write_parquet(client, name, partial, advance)
     if json:
-        show_json({"subscriptions": count, **({} if json_lines else {"rectangles": rows})})
+        show_json({"subscriptions": count, **({"topics": topics} if json_lines else {"rectangles": rows})})
     elif not to_stdout:
-        say(f"exported {count:,} subscriptions to {path}")
+        also = f"{counted(topics, 'topic')} and " if json_lines else ""
+        say(f"exported {also}{counted(count, 'subscription')} to {path}")
 
 
 def _only_topic(client: Client) -> str:
@@ -76,14 +89,23 @@ def _only_topic(client: Client) -> str:
     return names[0]
 
 
-def _write_lines(client: Client, topic: str | None, file: BinaryIO, advance: Callable[[int], None]) -> int:
+def _write_lines(
+    client: Client, topic: str | None, file: BinaryIO, advance: Callable[[int], None]
+) -> tuple[int, int]:
+    """Writes topics, then subscriptions; returns the numbers of both."""
+    from edn.model.namespace import includes, is_subtree
+
     encode = msgspec.json.Encoder().encode
-    count = 0
-    for one in _counted(client.subscriptions(topic=topic, limit=PAGE), advance):
-        file.write(encode(one) + b"\n")
+    count = topics = 0
+    for one in client.topics():
+        if topic is None or (includes(topic, one.name) if is_subtree(topic) else topic == one.name):
+            file.write(encode(one) + b"\n")
+            topics += 1
+    for subscription in _counted(client.subscriptions(topic=topic, limit=PAGE), advance):
+        file.write(encode(subscription) + b"\n")
         count += 1
     file.flush()
-    return count
+    return topics, count
 
 
 def _write_parquet(client: Client, topic: str, path: Path, advance: Callable[[int], None]) -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """`edn import`: subscriptions from a file of `edn export`, JSON lines or Parquet, in bulk.
 
-Subscriptions keep their ids, so an import can be repeated: it creates nothing twice. An export contains no
-secrets, so addresses get new ones. Retained events are not replayed.
+Topics that are missing are created first; existing ones are not changed. Subscriptions keep their ids, so an
+import can be repeated: it creates nothing twice. An export contains no secrets, so addresses get new ones,
+which are printed: receivers verify with them. Retained events are not replayed.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
+from edn.api.subscriptions import SubscriptionList
 from edn.cli.output import show_progress
+from edn.formats.counts import counted
 from edn.tools.console import (
     DEFAULT_URL,
     USAGE,
@@ -42,29 +47,57 @@ def import_(
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Import subscriptions of an export, with their ids. Their topics must exist."""
+    """Import topics and subscriptions of an export, with their ids, and print new signing secrets.
+
+    Existing topics are not changed.
+    """
     if path != "-" and not Path(path).exists():
         fail(f"{path} does not exist", USAGE)
     began = time.monotonic()
     try:
         with failing_readably(), show_progress("importing") as advance:
-            count, paused, expired = asyncio.run(_import(url, path, parallel, advance))
+            done = asyncio.run(_import(url, path, parallel, advance))
     except OSError as error:
         fail(f"cannot read {path}: {error.strerror}", USAGE)
     seconds = time.monotonic() - began
     if json:
-        show_json(
-            {"subscriptions": count, "paused": paused, "expired": expired, "seconds": round(seconds, 3)}
-        )
+        show_json({**asdict(done), "seconds": round(seconds, 3)})
         return
-    rate = count / seconds if seconds else 0.0
-    say(f"imported {count:,} subscriptions in {seconds:.1f} s ({rate:,.0f} per second)")
-    if expired:
-        say(f"skipped {expired:,} expired subscriptions")
+    rate = done.subscriptions / seconds if seconds else 0.0
+    if done.topics:
+        say(f"created {counted(done.topics, 'topic')}")
+    say(f"imported {counted(done.subscriptions, 'subscription')} in {seconds:.1f} s ({rate:,.0f} per second)")
+    if done.expired:
+        say(f"skipped {counted(done.expired, 'expired subscription')}")
+    if done.secrets:
+        say(
+            f"{counted(len(done.secrets), 'address', 'addresses')} with a new signing secret; copy them now, "
+            "they will not be shown again:"
+        )
+        for one in done.secrets:
+            typer.echo(f"{one.url} {one.secret}")
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """The new signing secret of a URL, and a subscription that has it."""
+
+    id: str
+    url: str
+    secret: str
+
+
+@dataclass(slots=True)
+class Imported:
+    topics: int = 0
+    subscriptions: int = 0
+    paused: int = 0
+    expired: int = 0
+    secrets: list[Secret] = field(default_factory=list)
 
 
 def read(path: str) -> Iterator[dict[str, Any]]:
-    """Yields the subscriptions of a file."""
+    """Yields the topics and subscriptions of a file."""
     if path != "-":
         with Path(path).open("rb") as file:
             if file.read(4) == b"PAR1":
@@ -107,21 +140,21 @@ def _body(found: dict[str, Any]) -> dict[str, Any]:
     return {**body, "from": "now"}
 
 
-async def _import(url: str, path: str, parallel: int, advance: Callable[[int], None]) -> tuple[int, int, int]:
-    """Returns the numbers of imported, paused and expired subscriptions."""
+async def _import(url: str, path: str, parallel: int, advance: Callable[[int], None]) -> Imported:
     from edn.client import AsyncClient
 
     now = time.time()
-    expired = 0
+    done = Imported()
     paused: list[str] = []
+    found_lines = read(path)
+    topics, first = _split_topics(found_lines)
 
     def bodies() -> Iterator[bytes]:
-        nonlocal expired
         from edn.client.encoding import encode
 
-        for found in read(path):
+        for found in chain(first, found_lines):
             if _is_expired(found, now):
-                expired += 1
+                done.expired += 1
                 continue
             if found.get("state") == "paused":
                 if "id" not in found:
@@ -130,7 +163,9 @@ async def _import(url: str, path: str, parallel: int, advance: Callable[[int], N
             yield encode(_body(found))
 
     async with AsyncClient(url, timeout=120.0) as client:
-        count = await _post_all(client, bodies(), parallel, advance)
+        for topic in topics:
+            done.topics += await _create_topic(client, topic)
+        await _post_all(client, bodies(), parallel, advance, done)
         slots = asyncio.Semaphore(parallel)
 
         async def pause(id: str) -> None:
@@ -139,40 +174,81 @@ async def _import(url: str, path: str, parallel: int, advance: Callable[[int], N
 
         for start in range(0, len(paused), 1000):
             await asyncio.gather(*(pause(id) for id in paused[start : start + 1000]))
-    return count, len(paused), expired
+    done.paused = len(paused)
+    return done
+
+
+def _split_topics(lines: Iterator[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Returns the topics at the beginning of a file, and the first line after them, if there is one."""
+    topics: list[dict[str, Any]] = []
+    for line in lines:
+        if "attributes" not in line:
+            return topics, [line]
+        topics.append(line)
+    return topics, []
+
+
+async def _create_topic(client: AsyncClient, topic: dict[str, Any]) -> bool:
+    """Creates a topic unless it exists; returns whether it is new."""
+    from edn.client import ProblemError
+
+    try:
+        await client.create_topic(
+            topic["name"],
+            topic["attributes"],
+            engine=topic.get("engine"),
+            availability=topic.get("availability"),
+            only_new=True,
+        )
+    except ProblemError as problem:
+        if problem.status != 412:
+            raise
+        known = await client.topic(topic["name"])
+        if known.attributes != topic["attributes"]:
+            say(f"topic {known.name} exists with other attributes and was not changed")
+        return False
+    except (KeyError, TypeError, AttributeError):
+        fail(f"a topic must have a name and attributes, got {topic}", USAGE)
+    return True
 
 
 async def _post_all(
-    client: AsyncClient, bodies: Iterable[bytes], parallel: int, advance: Callable[[int], None]
-) -> int:
+    client: AsyncClient,
+    bodies: Iterable[bytes],
+    parallel: int,
+    advance: Callable[[int], None],
+    done: Imported,
+) -> None:
     from edn.client import calls
     from edn.client.conversation import Call
     from edn.client.encoding import array, chunks
 
     running: set[asyncio.Task[int]] = set()
-    count = 0
 
     async def post(chunk: list[bytes]) -> int:
-        await client.run(
-            Call(method="POST", path="/v1/subscriptions", body=array(chunk), read=lambda _: None)
+        answer = await client.run(
+            Call(method="POST", path="/v1/subscriptions", body=array(chunk), read=lambda found: found.content)
         )
+        if b'"secret"' in answer:  # only the first subscription of an address has one
+            for made in msgspec.json.decode(answer, type=SubscriptionList).subscriptions:
+                if made.sink is not None and made.sink.secret is not None:
+                    done.secrets.append(Secret(made.id, made.sink.url, made.sink.secret))
         return len(chunk)
 
     try:
         for chunk in chunks(bodies, calls.MAX_SUBSCRIPTIONS, calls.MAX_BODY_BYTES):
             if len(running) == parallel:
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    count += task.result()
+                finished, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in finished:
+                    done.subscriptions += task.result()
                     advance(task.result())
             running.add(asyncio.create_task(post(chunk)))
         for task in running:
-            count += await task
+            done.subscriptions += await task
             advance(task.result())
     finally:
         for task in running:
             task.cancel()
-    return count
 
 
 def _is_expired(found: dict[str, Any], now: float) -> bool:

@@ -26,7 +26,7 @@ def create(
         str | None, typer.Option(help="Tenant of the key. Default: the tenant of the key in use.")
     ] = None,
     expires: Annotated[
-        str | None, typer.Option(help="Expiry: a duration such as P90D, or an RFC 3339 time.")
+        str | None, typer.Option(help="Expiry: a duration such as 90d, or an RFC 3339 time.")
     ] = None,
     requests_per_second: Annotated[float | None, typer.Option(help="Average rate of requests.")] = None,
     events_per_second: Annotated[float | None, typer.Option(help="Average rate of events.")] = None,
@@ -67,7 +67,7 @@ def create(
         return
     typer.echo(made.key)
     owner = f"{made.name} of {made.tenant}" if made.tenant else made.name
-    say(f"created key {made.id} for {owner}; store it now, it is not shown again")
+    say(f"created key {made.id} for {owner}; copy it now, it will not be shown again")
 
 
 @app.command("list")
@@ -95,6 +95,7 @@ def list_keys(
             )
             for key in found
         ),
+        none="there are no keys; create one with `edn key create`",
     )
 
 

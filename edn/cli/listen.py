@@ -1,7 +1,8 @@
-"""`edn listen`: a receiver in the terminal that can subscribe while it runs."""
+"""`edn listen`: a receiver, or the reader of a stream, in the terminal; it can subscribe while it runs."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,7 +17,8 @@ from edn.tools.console import DEFAULT_URL, USAGE, UrlOption, compact, fail, fail
 
 if TYPE_CHECKING:
     from edn.client import AsyncClient
-    from edn.receiver import Forward, Notification
+    from edn.client.notifications import Notification
+    from edn.client.receiver import Forward
 
 #: expiry of the subscription: it ends by itself if the listener is killed
 LEASE = "PT2M"
@@ -26,8 +28,24 @@ RENEW_SECONDS = 40.0
 def listen(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="URL at which the network reaches this listener, if it is not on this machine.",
+        ),
+    ] = None,
     topic: Annotated[str | None, typer.Option(help="Subscribe to this topic while listening.")] = None,
     filter: Annotated[str | None, typer.Option(help=FILTER_HELP)] = None,
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream", help="Read a stream instead of listening: the network need not reach this machine."
+        ),
+    ] = False,
+    id: Annotated[
+        str | None, typer.Option("--id", help="Read the stream of this subscription. Implies --stream.")
+    ] = None,
     count: Annotated[int | None, typer.Option(min=1, help="Stop after this many notifications.")] = None,
     forward_to: Annotated[
         str | None,
@@ -42,22 +60,62 @@ def listen(
     """Receive notifications and print them.
 
     Without --topic it only listens: subscribe its URL with `edn subscribe … --to`. A POST that is repeated
-    with the same webhook-id is printed once.
+    with the same webhook-id is printed once. With --stream it reads from the network, which needs no way to
+    this machine, and reconnects where it stopped.
     """
     if filter is not None and topic is None:
         fail("--filter requires --topic", USAGE)
+    if id is not None and topic is not None:
+        fail("give either --topic or --id", USAGE)
+    if stream or id is not None:
+        if advertise is not None or forward_to is not None:
+            fail("--advertise and --forward-to require a webhook, not --stream", USAGE)
+        if topic is None and id is None:
+            fail("--stream requires --topic, or --id of a subscription without a URL", USAGE)
+    elif advertise is None and topic is not None and host in ("0.0.0.0", "::"):
+        fail(f"--host {host} requires --advertise URL: the network cannot send to {host}", USAGE)
+    if advertise is not None and not advertise.startswith(("http://", "https://")):
+        fail(f'--advertise must begin with http:// or https://, got "{advertise}"', USAGE)
     import asyncio
 
+    wanted = read_filter(filter)
     with failing_readably():
         try:
-            asyncio.run(_listen(host, port, topic, read_filter(filter), count, forward_to, url, json))
+            if stream or id is not None:
+                asyncio.run(_read_stream(topic, wanted, id, count, url, json))
+            else:
+                asyncio.run(_listen(host, port, advertise, topic, wanted, count, forward_to, url, json))
         except OSError as error:
             fail(f"cannot listen on {host} port {port}: {error.strerror}", USAGE)
+
+
+class _Printer:
+    """Prints notifications; `enough` is set after `count` of them, and by signals."""
+
+    def __init__(self, count: int | None, json: bool) -> None:
+        import asyncio
+
+        self._left = count
+        self._json = json
+        self.enough = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.enough.set)
+
+    async def print(self, notification: Notification) -> None:
+        if self._left == 0:
+            return
+        show(self._json, notification, readable_notification(notification))
+        if self._left is not None:
+            self._left -= 1
+            if self._left == 0:
+                self.enough.set()
 
 
 async def _listen(
     host: str,
     port: int,
+    advertise: str | None,
     topic: str | None,
     filter: dict[str, Any] | str | None,
     count: int | None,
@@ -65,47 +123,84 @@ async def _listen(
     url: str,
     json: bool,
 ) -> None:
+    from edn.client import AsyncClient
+    from edn.client.receiver import Receiver
+
+    printer = _Printer(count, json)
+    async with (
+        _forwarder(forward_to) as forward,
+        Receiver(printer.print, host=host, port=port, forward=forward) as receiver,
+    ):
+        to = receiver.url if advertise is None else advertise
+        known_as = "" if advertise is None else f", known to the network as {advertise}"
+        forwarding = f", forwarding to {forward_to}" if forward_to else ""
+        say(f"listening on {receiver.url}{known_as}{forwarding}")
+        if topic is None:
+            await printer.enough.wait()
+            return
+        async with AsyncClient(url) as client, _subscribed(client, topic, filter, to):
+            await printer.enough.wait()
+
+
+async def _read_stream(
+    topic: str | None,
+    filter: dict[str, Any] | str | None,
+    id: str | None,
+    count: int | None,
+    url: str,
+    json: bool,
+) -> None:
     import asyncio
 
     from edn.client import AsyncClient
-    from edn.receiver import Receiver
 
-    enough = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, enough.set)
-    left = count
+    printer = _Printer(count, json)
 
-    def print_notification(notification: Notification) -> None:
-        nonlocal left
-        if left == 0:
-            return
-        show(json, notification, readable_notification(notification))
-        if left is not None:
-            left -= 1
-            if left == 0:
-                enough.set()
+    async def read(client: AsyncClient, id: str) -> None:
+        def report(reason: str) -> None:
+            say(f"a gap in the stream: {reason}")
 
-    async with (
-        _forwarder(forward_to) as forward,
-        Receiver(print_notification, host=host, port=port, forward=forward) as receiver,
-    ):
-        say(f"listening on {receiver.url}" + (f", forwarding to {forward_to}" if forward_to else ""))
-        if topic is None:
-            await enough.wait()
-            return
-        async with AsyncClient(url) as client:
-            made = await client.subscribe(topic, filter, url=receiver.url, expires=LEASE)
-            say(f"subscribed to {topic} as {made.id}; press Ctrl-C to unsubscribe and stop")
-            resubscribe = functools.partial(
-                client.subscribe, topic, filter, url=receiver.url, expires=LEASE, id=made.id
-            )
-            renewing = asyncio.create_task(_renew(client, made.id, resubscribe))
-            try:
-                await enough.wait()
-            finally:
-                renewing.cancel()
-                await _unsubscribe(client, made.id)
+        async for notification in client.stream(id, on_gap=report):
+            await printer.print(notification)
+            if printer.enough.is_set():
+                return
+        say(f"subscription {id} has ended")
+
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(AsyncClient(url))
+        if topic is not None:
+            id = await stack.enter_async_context(_subscribed(client, topic, filter, None))
+        else:
+            say(f"reading the stream of {id}; press Ctrl-C to stop")
+        assert id is not None
+        reading = asyncio.create_task(read(client, id))
+        stopping = asyncio.create_task(printer.enough.wait())
+        await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (stopping, reading):
+            task.cancel()
+        await asyncio.wait({reading, stopping})
+        if not reading.cancelled():
+            reading.result()  # raises if the network refuses
+
+
+@asynccontextmanager
+async def _subscribed(
+    client: AsyncClient, topic: str, filter: dict[str, Any] | str | None, to: str | None
+) -> AsyncIterator[str]:
+    """Subscribes a URL, or a stream, renews the subscription and ends it at last; yields its id."""
+    import asyncio
+
+    made = await client.subscribe(topic, filter, url=to, expires=LEASE)
+    if made.warning is not None:
+        say(f"warning: {made.warning}")
+    say(f"subscribed to {topic} as {made.id}; press Ctrl-C to unsubscribe and stop")
+    resubscribe = functools.partial(client.subscribe, topic, filter, url=to, expires=LEASE, id=made.id)
+    renewing = asyncio.create_task(_renew(client, made.id, resubscribe))
+    try:
+        yield made.id
+    finally:
+        renewing.cancel()
+        await _unsubscribe(client, made.id)
 
 
 #: characters of a forwarded body that are shown

@@ -22,6 +22,7 @@ from typing import Any
 
 from edn.cli.supervisor import Child, ChildFailedError, write_secret
 from edn.client import AsyncClient, ClientError, Health, Retries, Server
+from edn.formats.counts import counted
 from edn.runtime.private_files import keep_private, protect
 from edn.tools.console import say, show_json
 
@@ -46,6 +47,8 @@ class Settings:
     with_stdin: bool
     #: None: as many as the folder contains
     dispatchers: int | None = None
+    #: settings of the processes; what `edn up` chooses itself, such as ports, goes first
+    config_file: Path | None = None
 
 
 class StartError(Exception):
@@ -273,6 +276,8 @@ class Network:
         shared = ["--secret-file", str(folder.secret)]
         if settings.allow_loopback_sinks:
             shared.append("--allow-loopback-sinks")
+        if settings.config_file is not None:
+            shared += ["--config-file", str(settings.config_file)]
         for name, port in folder.ports.items():
             command = ["dispatcher", "--data", str(folder.path / name), "--host", settings.host]
             for other, url in self._urls.items():
@@ -289,7 +294,7 @@ class Network:
             self._spawn(group, name, command)
         count = len(folder.ports)
         dispatchers = "the dispatcher" if count == 1 else f"{count} dispatchers"
-        self._say(f"starting {dispatchers} and {len(folder.servers)} servers …")
+        self._say(f"starting {dispatchers} and {counted(len(folder.servers), 'server')} …")
         await asyncio.gather(*(child.first_ready() for child in self._children))
 
     def _spawn(self, group: asyncio.TaskGroup, name: str, command: list[str]) -> None:

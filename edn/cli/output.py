@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edn.tools.console import show_json, show_table
+from edn.tools.console import REFUSED, USAGE, compact, fail, readable, say, show_json, show_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,8 +51,54 @@ def make_table(headings: Sequence[str], rows: Iterable[Sequence[Any]], right: Co
     return table
 
 
-def show_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> None:
-    show_table(make_table(headings, rows, right))
+def show_rows(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    right: Collection[str] = (),
+    *,
+    none: str | None = None,
+) -> None:
+    """Prints a table; `none` is said instead of a table without rows."""
+    listed = list(rows)
+    if not listed and none is not None:
+        say(none)
+        return
+    show_table(make_table(headings, listed, right))
+
+
+def for_each(ids: Iterable[str], act: Callable[[str], None]) -> None:
+    """Acts on each id, also after a refusal; reports refusals and exits with 1 if there were any."""
+    from edn.client import ProblemError
+
+    refused = False
+    for id in ids:
+        try:
+            act(id)
+        except ProblemError as problem:
+            refused = True
+            say(f"edn: {id}: {readable(problem)}")
+    if refused:
+        raise typer.Exit(REFUSED)
+
+
+def confirm(question: str) -> bool:
+    """Asks on a terminal; without one, the command fails."""
+    if not sys.stdin.isatty():
+        fail("cannot ask for confirmation without a terminal; pass --yes", USAGE)
+    return typer.confirm(question, err=True)
+
+
+def filter_text(filter: Any) -> str:
+    """Formats a filter in its text form."""
+    if filter is None:
+        return "(everything)"
+    from edn.errors import EdnError
+    from edn.model.filter import Filter
+
+    try:
+        return Filter.parse(filter).to_text() or "(everything)"
+    except EdnError:  # a filter of a newer network
+        return compact(filter)
 
 
 def number(value: float | None, spec: str = ",") -> str:

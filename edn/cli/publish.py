@@ -17,6 +17,7 @@ from edn.cli.arguments import Event, parse_event, parse_json
 from edn.cli.output import show, show_progress
 from edn.errors import InvalidInput
 from edn.formats import strict_json
+from edn.formats.counts import counted
 from edn.tools.console import (
     DEFAULT_URL,
     REFUSED,
@@ -79,7 +80,7 @@ def publish(
 
 
 def _publish_arguments(topic: str, data: list[str], key: str | None, url: str, json: bool) -> None:
-    from edn.client import Published
+    from edn.client import ProblemError, Published
 
     with connected(url) as client:
         if data[0].lstrip().startswith(("{", "[")):
@@ -98,7 +99,11 @@ def _publish_arguments(topic: str, data: list[str], key: str | None, url: str, j
         if several:
             published = client.publish_many(topic, events, idempotency_key=key)
         else:
-            published = Published(accepted=1, ids=[client.publish(topic, events[0], idempotency_key=key)])
+            try:
+                published = Published(accepted=1, ids=[client.publish(topic, events[0], idempotency_key=key)])
+            except ProblemError as problem:
+                problem.index = None  # there is only one event
+                raise
     show(json, published, *published.ids)
 
 
@@ -114,11 +119,11 @@ def _publish_lines(
                 _publish_batch(client, topic, group, f"{key}/{done}" if done else key, done)
                 done += len(group)
         except InvalidLineError as error:
-            fail(f"{error}\n{done:,} events before it are published", USAGE)
+            fail(f"{error}\n{_before(done)}", USAGE)
     if json:
         show_json({"accepted": done})
     else:
-        say(f"{done:,} events published")
+        say(f"{counted(done, 'event')} published")
 
 
 def _publish_batch(client: Client, topic: str, batch: list[tuple[int, bytes]], key: str, done: int) -> None:
@@ -134,7 +139,11 @@ def _publish_batch(client: Client, topic: str, batch: list[tuple[int, bytes]], k
         # The line replaces the index in the batch; the pointer is shown relative to the event.
         problem.index = None
         problem.pointer = re.sub(r"^/\d+", "", problem.pointer or "") or None
-        fail(f"line {line}: {readable(problem)}\n{accepted:,} events before it are published", REFUSED)
+        fail(f"line {line}: {readable(problem)}\n{_before(accepted)}", REFUSED)
+
+
+def _before(count: int) -> str:
+    return f"{counted(count, 'event')} before it {'is' if count == 1 else 'are'} published"
 
 
 def _read_lines(lines: Iterable[bytes], advance: Callable[[int], None]) -> Iterator[tuple[int, bytes]]:

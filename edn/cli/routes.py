@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from edn.cli.output import number, show, show_rows
+from edn.formats.counts import counted
 from edn.tools.console import DEFAULT_URL, JsonOption, UrlOption, connected, show_json
 
 app = typer.Typer(
@@ -19,6 +20,7 @@ NameArgument = Annotated[
 NUMBERS = ("subscriptions", "rectangles", "maximal", "precision", "bytes", "summary")
 
 
+@app.command("list", hidden=True)  # as in the other groups
 @app.command("ls")
 def list_routes(
     name: Annotated[str | None, typer.Argument(help="Only this topic or subtree.")] = None,
@@ -83,11 +85,12 @@ def add(
     lines = [f"{made.name}: {', '.join(bound)}"]
     if made.misplaced:
         lines.append(
-            f"{made.misplaced:,} subscriptions are on other servers; move them with `edn repartition --topic`"
+            f"{counted(made.misplaced, 'subscription')} on other servers; move with `edn repartition --topic`"
         )
     show(json, made, *lines)
 
 
+@app.command("remove", hidden=True)
 @app.command("rm")
 def remove(name: NameArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
     """Remove the binding of a name. The binding of an enclosing subtree applies again."""

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edn.cli.arguments import parse_seconds
 from edn.cli.output import follow, show
+from edn.formats.counts import counted
 from edn.tools.console import DEFAULT_URL, REFUSED, JsonOption, UrlOption, connected, fail
 
 if TYPE_CHECKING:
@@ -26,7 +28,9 @@ DetachOption = Annotated[bool, typer.Option("--detach", help="Do not wait until 
 @app.command("add")
 def add(
     name: Name,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until the server has joined.")] = 60.0,
+    wait: Annotated[
+        str, typer.Option(help="How long to wait until the server has joined: seconds, or 5m.")
+    ] = "60s",
     rate: RateOption = None,
     detach: DetachOption = False,
     url: UrlOption = DEFAULT_URL,
@@ -35,10 +39,11 @@ def add(
     """Move a share of the subscriptions to a new server. Start the server first."""
     from edn.client import moving
 
+    seconds = parse_seconds(wait, "--wait")
     with connected(url) as client:
-        _await_ready(client, name, wait, url)
+        _await_ready(client, name, seconds, url)
         done = _run(client, moving.fill_server(name, rate=rate), detach)
-    _show(json, done, f"{done.moved:,} subscriptions moved to {name}")
+    _show(json, done, f"{counted(done.moved, 'subscription')} moved to {name}")
 
 
 @app.command("drain")
@@ -55,7 +60,7 @@ def drain(
     with connected(url) as client:
         done = _run(client, moving.drain_server(name, rate=rate), detach)
     rest = f"it must run until {done.unsettled:,} are handed over" if done.unsettled else "it may stop"
-    _show(json, done, f"{done.moved:,} subscriptions moved off {name}; {rest}")
+    _show(json, done, f"{counted(done.moved, 'subscription')} moved off {name}; {rest}")
 
 
 @app.command("replace")
@@ -78,7 +83,7 @@ def replace(
 
     with connected(url) as client:
         done = _run(client, moving.replace_server(name, rate=rate), detach)
-    _show(json, done, f"{done.moved:,} subscriptions of {name} rebuilt on other servers")
+    _show(json, done, f"{counted(done.moved, 'subscription')} of {name} rebuilt on other servers")
 
 
 @app.command("forget")

@@ -9,6 +9,7 @@ import typer
 
 from edn.cli import clocks
 from edn.cli.output import number, show_rows
+from edn.formats.counts import counted
 from edn.tools.console import DEFAULT_URL, JsonOption, UrlOption, connected, show_json
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
         show_json(shown if repartitions is None else {**shown, "partition": repartitions})
         return
     state = "ready" if health.ready else "not ready"
-    typer.echo(f"{url}: {state}, {len(topics):,} topic{'' if len(topics) == 1 else 's'}")
+    typer.echo(f"{url}: {state}, {counted(len(topics), 'topic')}")
     _show_dispatchers(dispatchers, url)
     _show_servers(servers)
     if clock is not None and clock.is_suspect:
@@ -106,7 +107,8 @@ def _show_repartitions(found: moving.Repartitions) -> None:
             waiting = f", waiting: {one.waiting}" if one.waiting else ""
             typer.echo(f"repartition {one.id} ({one.kind}): {one.moved:,} moved, {one.left:,} left{waiting}")
     if found.unsettled:
-        typer.echo(f"{found.unsettled:,} migrated subscriptions wait for the hand-over")
+        waiting = counted(found.unsettled, "migrated subscription")
+        typer.echo(f"{waiting} {'waits' if found.unsettled == 1 else 'wait'} for the hand-over")
     if found.proposal is not None:
         now = found.hit_ratio.now or found.proposal.then
         typer.echo(

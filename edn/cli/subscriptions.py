@@ -1,17 +1,34 @@
-"""`edn subscribe`, `pause`, `resume`, `unsubscribe`, `subscriptions`."""
+"""`edn subscribe`, `pause`, `resume`, `unsubscribe`, `subscriptions`, and `edn subscription`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edn.cli.arguments import FILTER_HELP, read_filter, read_secret_file
-from edn.cli.output import JsonLinesOption, show, show_rows
-from edn.tools.console import DEFAULT_URL, JsonOption, UrlOption, compact, connected, say, show_json
+from edn.cli.output import JsonLinesOption, filter_text, for_each, show, show_rows
+from edn.formats.counts import counted
+from edn.tools.console import DEFAULT_URL, USAGE, JsonOption, UrlOption, connected, fail, say, show_json
+
+if TYPE_CHECKING:
+    from edn.client import Client, Subscription
+
+app = typer.Typer(help="Show, change and renew a subscription.", no_args_is_help=True)
 
 IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of subscriptions.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the subscription.")]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Format of notifications: json, cloudevents-binary, cloudevents-structured or cloudevents-batch."
+    ),
+]
+ConsentOption = Annotated[
+    bool | None,
+    typer.Option("--consent/--no-consent", help="Ask the URL for its consent before the first delivery."),
+]
 
 
 def subscribe(
@@ -19,11 +36,15 @@ def subscribe(
         str, typer.Argument(help="Topic, or subtree: 'stocks.**' is stocks and all topics below it.")
     ],
     filter: Annotated[str | None, typer.Argument(help=FILTER_HELP)] = None,
-    *,
-    to: Annotated[str, typer.Option("--to", help="URL that notifications are posted to.")],
+    to: Annotated[str | None, typer.Option("--to", help="URL that notifications are posted to.")] = None,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Make a stream, to be read with `edn listen --id`.")
+    ] = False,
     recipient: Annotated[str | None, typer.Option(help="Recipient behind the URL.")] = None,
+    format: FormatOption = None,
+    consent: ConsentOption = None,
     expires: Annotated[
-        str | None, typer.Option(help="Expiry: a duration such as PT1H, or an RFC 3339 time.")
+        str | None, typer.Option(help="Expiry: a duration such as 1h or P30D, or an RFC 3339 time.")
     ] = None,
     id: Annotated[
         str | None, typer.Option("--id", help="Id of the subscription; repeating it creates no second one.")
@@ -33,7 +54,7 @@ def subscribe(
         str | None,
         typer.Option(
             "--from",
-            help="Replay retained events from: now (none), an RFC 3339 time, or PT1H for an hour ago. "
+            help="Replay retained events from: now (none), an RFC 3339 time, or 1h for an hour ago. "
             "Default: all of them.",
         ),
     ] = None,
@@ -45,14 +66,19 @@ def subscribe(
 ) -> None:
     """Subscribe a URL to the events that match a filter, and print the subscription's id.
 
-    Every matching event that is accepted after this command returns is delivered.
+    Every matching event that is accepted after this command returns is delivered. With --stream there is no
+    URL: a reader connects to the network.
     """
+    if stream == (to is not None):
+        fail("give either --to URL or --stream", USAGE)
     with connected(url) as client:
         made = client.subscribe(
             topic,
             read_filter(filter),
             url=to,
             recipient=recipient,
+            format=format,
+            consent=consent,
             expires=expires,
             id=id,
             owner=owner,
@@ -60,19 +86,25 @@ def subscribe(
             secret=read_secret_file(secret_file),
         )
     show(json, made, made.id)
+    warn(made)
     if not json and made.sink is not None and made.sink.secret is not None:
-        say(f"signing secret: {made.sink.secret}\nStore it now, it is not shown again.")
+        say(f"signing secret: {made.sink.secret}\nCopy it now; it will not be shown again.")
+
+
+def warn(made: Subscription) -> None:
+    """Says what the network points out about a subscription."""
+    if made.warning is not None:
+        say(f"warning: {made.warning}")
 
 
 def pause(ids: IdsArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
     """Pause subscriptions. Their notifications are buffered in order."""
     with connected(url) as client:
-        for id in ids:
-            show(json, client.pause(id), f"paused {id}")
+        for_each(ids, lambda id: show(json, client.pause(id), f"paused {id}"))
 
 
 def resume(
-    id: Annotated[str, typer.Argument(metavar="ID", help="Id of the subscription.")],
+    id: IdArgument,
     to: Annotated[str | None, typer.Option("--to", help="New URL for notifications.")] = None,
     recipient: Annotated[str | None, typer.Option(help="Recipient behind the new URL.")] = None,
     url: UrlOption = DEFAULT_URL,
@@ -85,10 +117,13 @@ def resume(
 
 def unsubscribe(ids: IdsArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
     """End subscriptions. Events accepted after this command returns are not delivered to them."""
+
+    def end(client: Client, id: str) -> None:
+        client.unsubscribe(id)
+        show(json, {"unsubscribed": id}, f"unsubscribed {id}")
+
     with connected(url) as client:
-        for id in ids:
-            client.unsubscribe(id)
-            show(json, {"unsubscribed": id}, f"unsubscribed {id}")
+        for_each(ids, lambda id: end(client, id))
 
 
 def subscriptions(
@@ -108,7 +143,7 @@ def subscriptions(
             (
                 one.id,
                 one.topic,
-                "(everything)" if one.filter is None else compact(one.filter),
+                filter_text(one.filter),
                 one.sink.url if one.sink else "(stream)",
                 (one.sink.recipient if one.sink else None) or "",
                 one.server or "",
@@ -117,4 +152,97 @@ def subscriptions(
             )
             for one in found
         ]
-    show_rows(("id", "topic", "filter", "to", "recipient", "server", "state", "expires"), rows)
+    headings = ("id", "topic", "filter", "to", "recipient", "server", "state", "expires")
+    show_rows(headings, rows, none="there are no subscriptions")
+
+
+@app.command("show")
+def show_subscription(id: IdArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
+    """Show a subscription with its sink, its expiry and the state of its delivery."""
+    with connected(url) as client:
+        found = client.subscription(id)
+    show(json, found, *_lines(found))
+
+
+def _lines(found: Subscription) -> list[str]:
+    sink = found.sink
+    to = "(stream)" if sink is None else sink.url + (f" for {sink.recipient}" if sink.recipient else "")
+    lines = [
+        f"subscription {found.id}: {found.state}",
+        f"  topic    {found.topic}",
+        f"  filter   {filter_text(found.filter)}",
+        f"  to       {to}",
+    ]
+    if sink is not None and (sink.format or sink.consent):
+        consent = ", asks for consent" if sink.consent else ""
+        lines.append(f"  format   {sink.format or 'json'}{consent}")
+    lines += [
+        f"  owner    {found.owner}",
+        f"  created  {found.created}",
+        f"  expires  {found.expires or 'never'}",
+    ]
+    if found.topics is not None:
+        lines.append(f"  covers   {counted(len(found.topics), 'topic')}")
+        lines += [f"    {one.topic} on {one.server}" for one in found.topics]
+        lines += [f"    not {one.topic}: {one.reason}" for one in found.left_out or []]
+    else:
+        lines.append(f"  server   {found.server}")
+    if found.delivery is not None:
+        lines.append(f"  delivery {found.delivery.state}, see `edn delivery show {found.id}`")
+    return lines
+
+
+@app.command()
+def change(
+    id: IdArgument,
+    filter: Annotated[str | None, typer.Option(help=FILTER_HELP)] = None,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="Remove the filter: match all events of the topic.")
+    ] = False,
+    to: Annotated[str | None, typer.Option("--to", help="New URL for notifications.")] = None,
+    recipient: Annotated[str | None, typer.Option(help="New recipient behind the URL.")] = None,
+    format: FormatOption = None,
+    consent: ConsentOption = None,
+    expires: Annotated[
+        str | None, typer.Option(help="New expiry: a duration such as 1h, an RFC 3339 time, or never.")
+    ] = None,
+    url: UrlOption = DEFAULT_URL,
+    json: JsonOption = False,
+) -> None:
+    """Change parts of a subscription in place. No event is lost or delivered twice; other parts stay."""
+    from edn.client import KEEP
+
+    if filter is not None and everything:
+        fail("give either --filter or --everything", USAGE)
+    given = (filter, to, recipient, format, consent, expires)
+    if not everything and all(one is None for one in given):
+        fail("give at least one part to change, such as --filter or --to", USAGE)
+    with connected(url) as client:
+        changed = client.change(
+            id,
+            filter=None if everything else KEEP if filter is None else read_filter(filter),
+            url=KEEP if to is None else to,
+            recipient=KEEP if recipient is None else recipient,
+            format=KEEP if format is None else format,
+            consent=KEEP if consent is None else consent,
+            expires=KEEP if expires is None else None if expires == "never" else expires,
+        )
+    show(json, changed, *_lines(changed))
+    warn(changed)
+    if not json and changed.sink is not None and changed.sink.secret is not None:
+        say(f"signing secret: {changed.sink.secret}\nCopy it now; it will not be shown again.")
+
+
+@app.command()
+def renew(
+    id: IdArgument,
+    expires: Annotated[
+        str, typer.Argument(help="New expiry: a duration such as 1h or P30D, an RFC 3339 time, or never.")
+    ],
+    url: UrlOption = DEFAULT_URL,
+    json: JsonOption = False,
+) -> None:
+    """Set a new expiry: edn subscription renew ID 1h"""
+    with connected(url) as client:
+        renewed = client.renew(id, None if expires == "never" else expires)
+    show(json, renewed, f"{id} expires {renewed.expires or 'never'}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edn.cli.arguments import parse_event
+from edn.cli.arguments import parse_event, parse_seconds
 from edn.cli.output import show
 from edn.tools.console import DEFAULT_URL, REFUSED, USAGE, JsonOption, UrlOption, connected, fail, say
 
@@ -29,15 +30,17 @@ def trace(
         ),
     ],
     wait: Annotated[
-        float, typer.Option(min=0, help="Seconds to wait until all deliveries have ended.")
-    ] = 5.0,
+        str, typer.Option(help="How long to wait until all deliveries have ended: seconds, or 1m.")
+    ] = "5s",
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
     """Trace one event through the network: edn trace stocks symbol=GE price=32.5
 
-    Exit code 1 if a delivery has not ended in time. Each process reports times of its own clock.
+    Exit code 1 if a delivery has not ended in time. Each process reports times of its own clock. An attempt
+    is shown at the time when it began.
     """
+    seconds = parse_seconds(wait, "--wait")
     with connected(url) as client:
         if len(what) == 1 and "=" not in what[0]:
             id = what[0]
@@ -45,10 +48,10 @@ def trace(
             id = client.publish(topic, parse_event(what, client.topic(topic).attributes))
         else:
             fail("give the id of one event, or attributes as NAME=VALUE", USAGE)
-        found = _await_deliveries(client, topic, id, wait)
+        found = _await_deliveries(client, topic, id, seconds)
     show(json, found, *_lines(found))
     if not is_delivered(found):
-        say(f"not all deliveries ended within {wait:g} s")
+        say(f"not all deliveries ended within {seconds:g} s")
         raise typer.Exit(REFUSED)
 
 
@@ -76,32 +79,36 @@ def is_delivered(trace: dict[str, Any]) -> bool:
 def _lines(trace: dict[str, Any]) -> list[str]:
     accepted = datetime.fromisoformat(trace["accepted"])
 
-    def line(at: str | None, who: str, what: str) -> str:
+    steps: list[tuple[float, str]] = []
+
+    def add(at: str | None, who: str, what: str) -> None:
+        """Adds a step; one without a time is shown last."""
         if at is None:
-            return f"{'':10}  {who:<12} {what}"
+            steps.append((math.inf, f"{'':10}  {who:<12} {what}"))
+            return
         delay = (datetime.fromisoformat(at) - accepted).total_seconds()
-        return f"{delay * 1e3:+8.1f} ms  {who:<12} {what}"
+        steps.append((delay, f"{delay * 1e3:+8.1f} ms  {who:<12} {what}"))
 
     sent = ", ".join(server["server"] for server in trace["servers"]) or "no server"
     skipped = f", not to {', '.join(trace['not_sent_to'])}" if trace["not_sent_to"] else ""
-    lines = [
-        f"event {trace['id']} of {trace['topic']}, accepted {trace['accepted']}"
-        + (f", trace {trace['traceparent']}" if trace["traceparent"] else ""),
-        line(trace["accepted"], "dispatcher", f"offset {trace['offset']}, sent to {sent}{skipped}"),
-    ]
+    heading = f"event {trace['id']} of {trace['topic']}, accepted {trace['accepted']}" + (
+        f", trace {trace['traceparent']}" if trace["traceparent"] else ""
+    )
+    add(trace["accepted"], "dispatcher", f"offset {trace['offset']}, sent to {sent}{skipped}")
     for server in trace["servers"]:
         name, matches = server["server"], server["matches"]
         if server["failure"]:
-            lines.append(line(None, name, f"does not answer: {server['failure']}"))
+            add(None, name, f"does not answer: {server['failure']}")
             continue
         what = f"{len(matches)} matched" if matches else "nothing matched: a false positive"
-        lines.append(line(server["taken"], name, what if server["taken"] else "has not applied it yet"))
+        add(server["taken"], name, what if server["taken"] else "has not applied it yet")
         for match in matches:
             subscription = match["subscription"] or "(ended)"
             for attempt in match["attempts"]:
                 answer = attempt["status"] if attempt["status"] is not None else attempt["reason"]
                 what = f"{subscription}: {attempt['outcome']} ({answer}, {attempt['seconds'] * 1e3:.1f} ms)"
-                lines.append(line(attempt["time"], name, what))
+                add(attempt["time"], name, what)
             if not match["attempts"]:
-                lines.append(line(None, name, f"{subscription}: waiting or paused"))
-    return lines
+                add(None, name, f"{subscription}: waiting or paused")
+    # Stable: steps of one time stay in the order of cause and effect.
+    return [heading, *(text for _, text in sorted(steps, key=lambda step: step[0]))]

@@ -49,6 +49,13 @@ def up(
             "--open/--locked", help="Require no API key. Default on loopback; unsafe on other addresses."
         ),
     ] = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Settings file in TOML with the sections [dispatcher] and [server]; "
+            "EDN_DISPATCHER_… and EDN_SERVER_… variables are read, too."
+        ),
+    ] = None,
     json_ready: Annotated[
         bool, typer.Option("--json-ready", help="Print one line of JSON when ready.")
     ] = False,
@@ -74,7 +81,10 @@ def up(
         open=is_loopback(host) if open is None else open,
         json_ready=json_ready,
         with_stdin=with_stdin,
+        config_file=None if config_file is None else config_file.absolute(),
     )
+    if config_file is not None and not config_file.is_file():
+        fail(f"--config-file must be a file, got {config_file}", USAGE)
     try:
         with prepare(settings) as folder:
             asyncio.run(Network(settings, folder).run())

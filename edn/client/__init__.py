@@ -1,6 +1,7 @@
 """The client library: `Client`, and `AsyncClient` for asyncio, with the same calls.
 
-`calls`, `delivery`, `network` and `moving` describe each call once; `conversation` retries without I/O.
+`calls`, `delivery`, `network` and `moving` describe each call once; `conversation` retries and
+`streaming` reads streams without I/O. `receiver` is not imported here.
 Results are models of `edn.api`, errors are in `problems`. Imports httpx and msgspec, but neither numpy nor
 numba, so that importing it stays fast.
 """
@@ -12,14 +13,16 @@ import functools
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx
+from httpx_sse import EventSource, SSEError
 
 from edn.api.delivery import Attempt, DeadLetter, DeadLetterPage, Delivery, Queued, Rotation
 from edn.api.events import Published
-from edn.api.keys import Key
+from edn.api.keys import Key, Tenant
 from edn.api.routes import Binding, Route, Routes
 from edn.api.servers import Clock, Dispatcher, Server
 from edn.api.subscriptions import Sink, Subscription, SubscriptionPage
@@ -29,7 +32,9 @@ from edn.client import calls, delivery, network
 from edn.client.calls import KEEP, Keep, NewSubscription
 from edn.client.conversation import Call, Outcome, Plan, Retries, Send, Step, Wait, converse
 from edn.client.network import Health
+from edn.client.notifications import Match, Notification, NotifiedEvent, StreamedNotification
 from edn.client.problems import ClientError, ProblemError, UnexpectedAnswerError, UnreachableError
+from edn.client.streaming import StreamReader
 
 __all__ = [
     "KEEP",
@@ -46,7 +51,10 @@ __all__ = [
     "Health",
     "Keep",
     "Key",
+    "Match",
     "NewSubscription",
+    "Notification",
+    "NotifiedEvent",
     "ProblemError",
     "Published",
     "Queued",
@@ -56,8 +64,10 @@ __all__ = [
     "Routes",
     "Server",
     "Sink",
+    "StreamedNotification",
     "Subscription",
     "SubscriptionPage",
+    "Tenant",
     "Topic",
     "Tuning",
     "UnexpectedAnswerError",
@@ -137,6 +147,7 @@ class _Calls:
     health = _Method(network.health)
     create_key = _Method(network.create_key)
     keys = _Method(network.keys)
+    tenants = _Method(network.tenants)
     revoke_key = _Method(network.revoke_key)
 
     def __init__(self, url: str | Sequence[str], retries: Retries | None, key: str | None) -> None:
@@ -236,6 +247,38 @@ class Client(_Calls):
             )
             yield from page.subscriptions
 
+    def stream(
+        self, id: str, *, after: str | None = None, on_gap: Callable[[str], object] | None = None
+    ) -> Iterator[StreamedNotification]:
+        """Iterates over the notifications of a subscription without a URL, until it ends.
+
+        Reconnects and continues after the last notification; `after` is the `position` of an earlier one.
+        `on_gap` is called with the reason if unread notifications were dropped; by default it is logged.
+        """
+        reader = StreamReader(id, after, on_gap, self.retries, ", ".join(self.urls))
+        while not reader.has_ended:
+            url = self._current_url()
+            outcome: httpx.Response | httpx.TransportError | SSEError | None = None
+            try:
+                with self._http.stream(**reader.request(url)) as response:
+                    if response.is_success:
+                        reader.connected()
+                        for event in EventSource(response).iter_sse():
+                            notification = reader.read(event)
+                            if notification is not None:
+                                yield notification
+                    else:
+                        response.read()
+                        outcome = response
+            except SSEError as error:
+                outcome = error
+            except httpx.TransportError as error:
+                outcome = error
+            if not reader.has_ended:
+                if not isinstance(outcome, SSEError):
+                    self._switch_after(url, outcome)
+                self._sleep(reader.wait_after(outcome))
+
     def dead_letters(
         self, *, subscription: str | None = None, limit: int | None = None
     ) -> Iterator[DeadLetter]:
@@ -316,6 +359,35 @@ class AsyncClient(_Calls):
             )
             for subscription in page.subscriptions:
                 yield subscription
+
+    async def stream(
+        self, id: str, *, after: str | None = None, on_gap: Callable[[str], object] | None = None
+    ) -> AsyncIterator[StreamedNotification]:
+        """Iterates over the notifications of a subscription without a URL; see `Client.stream`."""
+        reader = StreamReader(id, after, on_gap, self.retries, ", ".join(self.urls))
+        while not reader.has_ended:
+            url = self._current_url()
+            outcome: httpx.Response | httpx.TransportError | SSEError | None = None
+            try:
+                async with self._http.stream(**reader.request(url)) as response:
+                    if response.is_success:
+                        reader.connected()
+                        async with aclosing(EventSource(response).aiter_sse()) as events:
+                            async for event in events:
+                                notification = reader.read(event)
+                                if notification is not None:
+                                    yield notification
+                    else:
+                        await response.aread()
+                        outcome = response
+            except SSEError as error:
+                outcome = error
+            except httpx.TransportError as error:
+                outcome = error
+            if not reader.has_ended:
+                if not isinstance(outcome, SSEError):
+                    self._switch_after(url, outcome)
+                await self._sleep(reader.wait_after(outcome))
 
     async def dead_letters(
         self, *, subscription: str | None = None, limit: int | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Final, TypeVar
 
@@ -61,6 +62,10 @@ class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
     #: recipient behind the URL
     recipient: str | None = None
+    #: "json" (the default), "cloudevents-binary", "cloudevents-structured" or "cloudevents-batch"
+    format: str | None = None
+    #: ask the sink for its consent before the first delivery
+    consent: bool | None = None
     #: signing secret, "whsec_…"; None: the network generates one and returns it once
     secret: str | None = None
     expires: ExpiresLike = None
@@ -73,14 +78,16 @@ class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
     since: ExpiresLike = None
 
     def body(self) -> dict[str, Any]:
-        if self.url is None and self.recipient is not None:
-            raise InvalidInput("recipient requires a url", pointer="/sink")
-        sink = drop_none(url=self.url, recipient=self.recipient, secret=self.secret)
+        sink = drop_none(
+            recipient=self.recipient, format=self.format, consent=self.consent, secret=self.secret
+        )
+        if self.url is None and sink:
+            raise InvalidInput(f"{next(iter(sink))} requires a url", pointer="/sink")
         return drop_none(
             topic=self.topic,
             id=self.id or str(uuid.uuid4()),
             filter=self.filter,
-            sink=None if self.url is None else sink,
+            sink=None if self.url is None else {"url": self.url, **sink},
             expires=expiry(self.expires),
             owner=self.owner,
             location=self.location,
@@ -98,18 +105,27 @@ def create_topic(
     engine: str | None = None,
     availability: float | str | None = None,
     closed: bool | None = None,
+    only_new: bool = False,
+    revision: int | None = None,
 ) -> Call[Topic]:
     """Creates or changes a topic; `attributes` maps names to types, `["string"]` for an array of strings.
 
-    `closed`: whether events with other fields are refused.
+    `closed`: whether events with other fields are refused. `only_new` refuses a topic that exists, `revision`
+    one that was changed since; both with the status 412.
     """
     body = drop_none(attributes=dict(attributes), engine=engine, availability=availability, closed=closed)
-    return request("PUT", topic_path(name), Topic, body)
+    headers = (
+        {"If-None-Match": "*"} if only_new else {} if revision is None else {"If-Match": f'"{revision}"'}
+    )
+    call = request("PUT", topic_path(name), Topic, body)
+    # Repeated after a lost answer, it would refuse the topic that it has created itself.
+    return replace(call, headers=headers, is_repeatable=not headers)
 
 
-def topics() -> Call[list[Topic]]:
-    """Returns all topics."""
-    return request("GET", "/v1/topics", TopicList).then(lambda found: found.topics)
+def topics(*, tenant: str | None = None) -> Call[list[Topic]]:
+    """Returns all topics; an operator may name a tenant, or "*" for the topics of all."""
+    call = request("GET", "/v1/topics", TopicList, query=drop_none(tenant=tenant))
+    return call.then(lambda found: found.topics)
 
 
 def topic(name: str) -> Call[Topic]:
@@ -131,6 +147,8 @@ def subscribe(
     *,
     url: str | None = None,
     recipient: str | None = None,
+    format: str | None = None,
+    consent: bool | None = None,
     secret: str | None = None,
     expires: ExpiresLike = None,
     id: str | None = None,
@@ -140,6 +158,8 @@ def subscribe(
 ) -> Call[Subscription]:
     """Subscribes: every matching event that is accepted after this returns is delivered to `url`.
 
+    Without a `url` the subscription is a stream, which `Client.stream` reads.
+
     `topic` may be a subtree: "stocks.**" is "stocks" and all topics below it, also later ones. Retained
     events are replayed first; `since` limits them ("now": none, a time, or a duration ago).
     """
@@ -148,6 +168,8 @@ def subscribe(
         filter=filter,
         url=url,
         recipient=recipient,
+        format=format,
+        consent=consent,
         secret=secret,
         expires=expires,
         id=id,
@@ -207,9 +229,13 @@ def change(
     filter: FilterLike | Keep = KEEP,
     url: str | Keep | None = KEEP,
     recipient: str | Keep | None = KEEP,
+    format: str | Keep | None = KEEP,
+    consent: bool | Keep | None = KEEP,
     expires: ExpiresLike | Keep = KEEP,
 ) -> Plan[Subscription]:
     """Changes parts of a subscription in place; no event is lost or delivered twice.
+
+    Another `url` does not keep format and consent of the previous one.
 
     The interface replaces all parts, so the parts to keep are read first: if two clients change different
     parts at the same time, the later one wins for all of them.
@@ -222,9 +248,13 @@ def change(
     new_url = (kept_sink.url or None) if isinstance(url, Keep) else url
     new_recipient = kept_sink.recipient if isinstance(recipient, Keep) else recipient
     new_expires = old.expires if isinstance(expires, Keep) and old else expires
-    sink = drop_none(url=new_url, recipient=new_recipient)
-    if isinstance(url, Keep):
-        sink |= drop_none(format=kept_sink.format, consent=kept_sink.consent)
+    kept = kept_sink if isinstance(url, Keep) else Sink(url="")
+    sink = drop_none(
+        url=new_url,
+        recipient=new_recipient,
+        format=kept.format if isinstance(format, Keep) else format,
+        consent=kept.consent if isinstance(consent, Keep) else consent,
+    )
     body = drop_none(
         filter=new_filter,
         sink=None if new_url is None else sink,
@@ -306,9 +336,14 @@ def _publish(topic: str, body: bytes, key: str) -> Call[Published]:
 # Explanations
 
 
-def explain_event(topic: str, event: Mapping[str, Any]) -> Call[dict[str, Any]]:
-    """Returns the routing and matching of an event; nothing is published."""
-    return _explain(topic, {"event": event})
+def explain_event(
+    topic: str, event: Mapping[str, Any], *, subscription: str | None = None
+) -> Call[dict[str, Any]]:
+    """Returns the routing and matching of an event; nothing is published.
+
+    The field "subscription" of the answer says why the given subscription matches or not.
+    """
+    return _explain(topic, drop_none(event=event, subscription=subscription))
 
 
 def explain_filter(topic: str, filter: dict[str, Any] | str | None) -> Call[dict[str, Any]]:

@@ -178,14 +178,13 @@ def _exchange(call: Call[T], retries: Retries, base_url: str, urls: int) -> Gene
                 return call.read(outcome)
             if is_broken and call.method == "DELETE" and outcome.status_code == 404:
                 return call.read(httpx.Response(204, request=outcome.request))
-            error = problem = _problem(outcome)
+            error = problem = problem_of(outcome)
             backoff = retries.seconds(attempts) if problem.retry_after is None else problem.retry_after
             can_retry = problem.status in _RETRIED and backoff <= retries.longest_seconds
             can_switch = problem.status == _UNAVAILABLE
         else:
             assert outcome is not None, "a Send is answered with a response or an exception"
-            error = UnreachableError(base_url, _reason(outcome))
-            error.__cause__ = outcome
+            error = unreachable(base_url, outcome)
             backoff = retries.seconds(attempts)
             is_sent = not isinstance(outcome, _NEVER_SENT)
             is_broken = is_broken or is_sent
@@ -199,7 +198,15 @@ def _exchange(call: Call[T], retries: Retries, base_url: str, urls: int) -> Gene
         yield Wait(backoff)
 
 
-def _problem(response: httpx.Response) -> ProblemError:
+def unreachable(url: str, outcome: httpx.TransportError) -> UnreachableError:
+    """Returns the error of a request without an answer."""
+    error = UnreachableError(url, _reason(outcome))
+    error.__cause__ = outcome
+    return error
+
+
+def problem_of(response: httpx.Response) -> ProblemError:
+    """Returns the error of a refusal."""
     retry_after: float | None
     try:
         retry_after = max(0.0, float(response.headers.get("retry-after", "")))

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from edn.api.keys import Key, KeyList
+from edn.api.keys import Key, KeyList, Tenant, TenantList
 from edn.api.routes import Binding, Routes
 from edn.api.servers import Clock, Dispatcher, DispatcherList, Server, ServerList
 from edn.api.tuning import Tuning
@@ -110,6 +110,11 @@ def create_key(
 def keys(*, tenant: str | None = None) -> Call[list[Key]]:
     """Returns the API keys that the caller may see, without their secrets."""
     return request("GET", "/v1/keys", KeyList, query=drop_none(tenant=tenant)).then(lambda found: found.keys)
+
+
+def tenants() -> Call[list[Tenant]]:
+    """Returns the tenants that have keys or topics; for operators."""
+    return request("GET", "/v1/tenants", TenantList).then(lambda found: found.tenants)
 
 
 def revoke_key(id: str) -> Call[None]:

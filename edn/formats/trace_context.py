@@ -1,8 +1,8 @@
-"""W3C Trace Context: forwarded unchanged from a publish request to the sinks of its events.
+"""W3C Trace Context: forwarded from a publish request to the sinks of its events.
 
-The network creates no spans. A context is one string: the `traceparent` and, after a space, the `tracestate`
-if there is one; empty means none. A malformed context is ignored, as the recommendation requires: tracing
-never refuses an event.
+Without spans (`edn.runtime.tracing`) it is forwarded unchanged. A context is one string: the `traceparent`
+and, after a space, the `tracestate` if there is one; empty means none. A malformed context is ignored, as the
+recommendation requires: tracing never refuses an event.
 """
 
 from __future__ import annotations

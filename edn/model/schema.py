@@ -199,6 +199,16 @@ def _checked(attributes: object) -> dict[str, str]:
     return checked
 
 
+#: names of types elsewhere → here
+_ELSEWHERE = {
+    **dict.fromkeys(("int", "long", "int32", "int64", "bigint"), "integer"),
+    **dict.fromkeys(("float", "double", "decimal", "real"), "number"),
+    **dict.fromkeys(("str", "text", "varchar"), "string"),
+    "bool": "boolean",
+    **dict.fromkeys(("date", "datetime", "timestamp", "instant"), "time"),
+}
+
+
 def _checked_type(name: str, given: object) -> str:
     """Checks a type of the interface, and returns it as inside the network."""
     if isinstance(given, str) and given in SCALARS:
@@ -209,9 +219,11 @@ def _checked_type(name: str, given: object) -> str:
 
 
 def _unknown_type(subject: str, given: object, pointer: str | None = None) -> InvalidSchema:
+    meant = _ELSEWHERE.get(given.lower()) if isinstance(given, str) else None
+    hint = "" if meant is None else f" (did you mean {meant}?)"
     return InvalidSchema(
         f"the type of {subject} must be one of {', '.join(SCALARS)}, or for an array a list of one of them, "
-        f"got {describe(given)}",
+        f"got {describe(given)}{hint}",
         pointer=pointer,
     )
 

@@ -116,4 +116,17 @@ def compact(value: Any) -> str:
     """Formats a filter or a value on one line."""
     import json
 
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(_shortened(value), ensure_ascii=False)
+
+
+def _shortened(value: Any) -> Any:
+    """Writes whole numbers without a fraction: 33, not 33.0."""
+    match value:
+        case dict():
+            return {name: _shortened(one) for name, one in value.items()}
+        case list():
+            return [_shortened(one) for one in value]
+        case float() if value.is_integer() and abs(value) < 1e15:
+            return int(value)
+        case _:
+            return value

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from edn.client import AsyncClient, ClientError, NewSubscription, Server
-from edn.receiver import Notification, Receiver
+from edn.client.receiver import Notification, Receiver
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -139,7 +139,11 @@ async def run_demo(url: str, *, key: str | None = None, plain: bool = False) -> 
     `plain` prints lines instead of the live view, as without a terminal.
     """
     tally = Tally()
-    async with AsyncClient(url, key=key) as client, Receiver(tally.notified) as receiver:
+
+    async def notified(notification: Notification) -> None:
+        tally.notified(notification)
+
+    async with AsyncClient(url, key=key) as client, Receiver(notified) as receiver:
         try:
             async with _subscribed(client, receiver.url) as ids:
                 tally.subscriptions = len(ids)

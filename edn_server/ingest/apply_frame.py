@@ -26,6 +26,7 @@ from edn.formats.ndjson import cut, ends_of
 from edn.formats.webhooks import keep_newest
 from edn.model.coordinates import Value
 from edn.protocol import generated_id
+from edn.runtime import tracing
 from edn_server.ingest import dedup
 from edn_server.ingest import subscription_end as ending
 from edn_server.ingest.control_records import ControlRecords
@@ -74,6 +75,8 @@ class Applied:
     log: str = ""
     #: whether rows are undecided (see `undecided`)
     doubtful: bool = False
+    #: when the work began, nanoseconds since 1970; 0 while spans are off
+    began: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,7 @@ class ApplyFrame(Job[Applied]):
         self._budget = Budget()
 
     def work(self, db: Connection) -> Applied:
+        began = 0 if tracing.active is None else time.time_ns()
         frame, registry = self._frame, self._registry
         self._log = registry.logs.get(frame.log) or LogState(frame.log, 0, registry.expires)
         self._controls = ControlRecords(registry, self._log)
@@ -179,6 +183,7 @@ class ApplyFrame(Job[Applied]):
             matches=Matches(offsets, places, numbers),
             log=frame.log,
             doubtful=bool(late),
+            began=began,
         )
 
     def done(self, result: Applied) -> None:

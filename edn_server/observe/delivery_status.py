@@ -9,6 +9,7 @@ unless it is a stream.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import secrets
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ from edn_server.delivery.notifier import Notifier
 from edn_server.sinks.consent import State
 from edn_server.storage import dead_letters as letters
 from edn_server.storage import usage
-from edn_server.storage.addresses import ring_of, url_of
+from edn_server.storage.addresses import is_sink, ring_of, url_of
 from edn_server.storage.dead_letters import Letter
 from edn_server.storage.interface import Connection, Reader
 from edn_server.storage.writer import Writer
@@ -99,7 +100,10 @@ class DeliveryStatus:
     async def letters(
         self, subscription: str | None, after: str | None, limit: int
     ) -> tuple[list[dict[str, Any]], str | None]:
-        """Returns a page of dead letters, oldest first, and the cursor of the next page."""
+        """Returns a page of dead letters, oldest first, and the cursor of the next page.
+
+        The `cursor` of a letter continues after it.
+        """
         beyond = (0, 0)
         if after is not None:
             given = _CURSOR.match(after)
@@ -107,8 +111,11 @@ class DeliveryStatus:
                 raise InvalidInput('after must be a "next" of an earlier page', pointer="/after")
             beyond = (int(given[1]), int(given[2]))
         found = await self.reader.reading(letters.page, subscription, beyond, limit + 1)
-        following = f"{found[limit - 1].died}-{found[limit - 1].id}" if len(found) > limit else None
-        return [self._letter(letter) for letter in found[:limit]], following
+        page = [{**self._letter(letter), "cursor": f"{letter.died}-{letter.id}"} for letter in found[:limit]]
+        named = await self.reader.reading(letters.subscriptions_of, [letter.id for letter in found[:limit]])
+        for shown, letter in zip(page, found, strict=False):
+            shown["subscriptions"] = named[letter.id]
+        return page, page[-1]["cursor"] if len(found) > limit else None
 
     async def letter(self, number: int) -> dict[str, Any]:
         found = await self.reader.reading(letters.find, number)
@@ -122,7 +129,9 @@ class DeliveryStatus:
 
     async def resend(self, number: int) -> dict[str, Any]:
         """Requeues a dead letter for its living recipients."""
-        await self.letter(number)
+        for subscription in (await self.letter(number))["subscriptions"]:
+            with contextlib.suppress(NotFound):
+                self._check_enabled(subscription)
         revived = await self._revive(lambda _: [number])
         if not revived.letters:
             raise Conflict("the subscriptions of this dead letter are paused or have ended")
@@ -130,7 +139,7 @@ class DeliveryStatus:
 
     async def recover(self, subscription: str, since: int) -> dict[str, Any]:
         """Requeues a subscription's dead letters since a time, oldest first."""
-        self._find(subscription)
+        self._check_enabled(subscription)
         if self.view.is_paused(subscription):
             raise Conflict("the subscription is paused; resume it first")
         died = round(clock.moment(since / 1e6) * 1e6)
@@ -154,6 +163,8 @@ class DeliveryStatus:
     async def example(self, subscription: str) -> dict[str, Any]:
         """Sends an example notification, marked as such, and returns the attempt."""
         (number, *_), address = self._find(subscription)
+        if not is_sink(address):
+            raise Conflict("the subscription is a stream: it has no sink that an example could be sent to")
         version = self.view.version(number)
         topic = None if version is None else self.view.topic(version.topic)
         if topic is None:
@@ -178,6 +189,15 @@ class DeliveryStatus:
         if not numbers:
             raise _not_here(subscription)
         return numbers, self.view.address(numbers[-1])
+
+    def _check_enabled(self, subscription: str) -> None:
+        """Raises if the address is disabled: requeued notifications would become dead letters at once."""
+        health = self.notifier.health(self._find(subscription)[1])
+        if health.disabled is not None:
+            raise Conflict(
+                f"the address is disabled since {_shown(health.disabled_since)}; enable it first, "
+                "or requeued notifications become dead letters again"
+            )
 
     def _address(self, subscription: str) -> str | None:
         try:

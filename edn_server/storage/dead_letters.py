@@ -76,6 +76,19 @@ def page(db: Connection, subscription: str | None, after: tuple[int, int], limit
     return [Letter(*values) for values in found]
 
 
+def subscriptions_of(db: Connection, ids: Sequence[int]) -> dict[int, list[str]]:
+    """Returns the keys of the subscriptions that letters name."""
+    found = {}
+    for id in ids:
+        row = db.execute("SELECT named FROM dead_letters WHERE id = ?", (id,)).fetchone()
+        names = [] if row is None else _named(row[0])
+        rows = [
+            db.execute("SELECT subscription FROM names WHERE name = ?", (name,)).fetchone() for name in names
+        ]
+        found[id] = [row[0] for row in rows if row is not None]
+    return found
+
+
 def find(db: Connection, id: int) -> tuple[Letter, bytes] | None:
     """Returns a letter and its body."""
     row = db.execute(f"SELECT {_LETTER}, body FROM dead_letters WHERE id = ?", (id,)).fetchone()

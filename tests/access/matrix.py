@@ -89,6 +89,8 @@ NAMES: dict[str, dict[str, Kind | None]] = {
     "/v1/topics/{name}": {
         _NAME: Kind.TOPIC,
         "query cascade": NOTHING,
+        "header if-none-match": NOTHING,
+        "header if-match": NOTHING,
         "body attributes": NOTHING,
         "body engine": NOTHING,
         "body availability": NOTHING,
@@ -100,7 +102,13 @@ NAMES: dict[str, dict[str, Kind | None]] = {
         "header traceparent": NOTHING,
         "body $id": Kind.EVENT,
     },
-    "/v1/topics/{name}/explain": {_NAME: Kind.TOPIC, "body event": NOTHING, "body filter": NOTHING},
+    "/v1/topics": {"query tenant": Kind.TENANT},
+    "/v1/topics/{name}/explain": {
+        _NAME: Kind.TOPIC,
+        "body event": NOTHING,
+        "body filter": NOTHING,
+        "body subscription": Kind.SUBSCRIPTION,
+    },
     "/v1/topics/{name}/projection": {
         _NAME: Kind.TOPIC,
         "query x": NOTHING,

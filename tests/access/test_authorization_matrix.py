@@ -144,7 +144,11 @@ def world(network: Network, hook: Hook) -> Iterator[World]:
                 made.attackers.append(Attacker(label, made.key([scope], tenant), tenant))
         made.attackers.append(Attacker("nobody", "", EVIL))
         server = network.servers["s1"]
-        made.documents = [(url, httpx.get(f"{url}/openapi.json").json()) for url in (network.url, server.url)]
+        network_only = {"authorization": f"Bearer {network.secret}"}
+        made.documents = [
+            (network.url, httpx.get(f"{network.url}/internal/openapi.json", headers=network_only).json()),
+            (server.url, httpx.get(f"{server.url}/openapi.json").json()),
+        ]
         made.wsdl = http.get("/soap?wsdl").content
         yield made
 

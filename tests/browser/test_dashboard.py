@@ -204,3 +204,23 @@ def test_the_page_fits_its_width_in_both_themes(
 def _brightness(colour: str) -> float:
     red, green, blue = map(int, re.findall(r"\d+", colour)[:3])
     return 0.299 * red + 0.587 * green + 0.114 * blue
+
+
+def test_the_interface_is_shown_without_another_host_and_takes_a_key(
+    browser: Browser, lively: Network
+) -> None:
+    elsewhere: list[str] = []
+    complaints: list[str] = []
+    docs = browser.new_page()
+    docs.on("request", lambda request: elsewhere.append(request.url))
+    docs.on("pageerror", lambda error: complaints.append(str(error)))
+    docs.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
+    docs.goto(f"{lively.url}/docs")
+    docs.locator("#operations-tag-subscriptions").click()
+    expect(docs.locator("#operations-subscriptions-subscribe")).to_be_visible()
+    docs.get_by_role("button", name="Authorize").first.click()
+    expect(docs.locator(".auth-container input")).to_have_count(1)
+    expect(docs.locator(".auth-container").first).to_contain_text("An API key")
+    docs.close()
+    assert [url for url in elsewhere if not url.startswith((lively.url, "data:", "blob:"))] == []
+    assert complaints == []

@@ -36,7 +36,7 @@ def routes(
 
     def continue_backup() -> None:
         if not backup_gate.active:
-            raise Conflict("no backup has begun: call POST /v1/backup/begin first")
+            raise Conflict("no backup has begun; begin one first")
         backup_gate.extend()
 
     @router.post("/backup/begin", status_code=204)

@@ -11,7 +11,10 @@ from dispatcher.api.bodies import Body, Expires, Name, Who
 from dispatcher.auth.caller import Caller, Need, needs
 from dispatcher.auth.keys import Key, Keys, Quota, Scope
 from dispatcher.auth.quotas import STREAMS
+from dispatcher.store import directory
+from dispatcher.store.event_log import Log
 from dispatcher.subscriptions.expiry import parse_expires
+from dispatcher.subscriptions.topics import Topics
 from edn.api import keys as api
 from edn.api.document import document
 from edn.api.fields import fill
@@ -101,10 +104,29 @@ def _quota(body: QuotaBody, parent: Caller) -> Quota:
     return Quota(**limits, pools=pools)
 
 
-def routes(keys: Keys) -> APIRouter:
-    router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=StrictRoute)
+def routes(keys: Keys, topics: Topics, log: Log) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["keys"], route_class=StrictRoute)
 
-    @router.post("", status_code=201, response_model=document(api.Key), response_model_exclude_unset=True)
+    @router.get("/tenants", response_model=document(api.TenantList))
+    @needs(Need.OPERATOR)
+    async def list_tenants() -> Any:
+        """List the tenants that have keys or topics. The operator's own are those of the empty name."""
+        named = sorted({key.tenant for key in keys.all(None)} | {topic.tenant for topic in topics.all()})
+
+        async def describe(tenant: str) -> api.Tenant:
+            subscriptions, _ = await log.reading(directory.count_of_tenant, tenant)
+            return api.Tenant(
+                name=tenant,
+                keys=len(keys.all(tenant)),
+                topics=len(topics.all(tenant)),
+                subscriptions=subscriptions,
+            )
+
+        return api.TenantList([await describe(tenant) for tenant in named])
+
+    @router.post(
+        "/keys", status_code=201, response_model=document(api.Key), response_model_exclude_unset=True
+    )
     @needs(Need.ADMIN)
     async def create_key(body: KeyBody, who: Who, response: Response) -> Any:
         """Create a key. Only this response contains the secret."""
@@ -129,18 +151,18 @@ def routes(keys: Keys) -> APIRouter:
         response.headers["cache-control"] = "no-store"
         return _view(key, token)
 
-    @router.get("", response_model=document(api.KeyList), response_model_exclude_unset=True)
+    @router.get("/keys", response_model=document(api.KeyList), response_model_exclude_unset=True)
     @needs(Need.ADMIN)
     async def list_keys(who: Who, tenant: Annotated[str | None, Query(max_length=64)] = None) -> Any:
         """List keys without their secrets; the operator may select a tenant."""
         return api.KeyList([_view(key) for key in keys.all(tenant if who.is_operator else who.tenant)])
 
-    @router.get("/{id}", response_model=document(api.Key), response_model_exclude_unset=True)
+    @router.get("/keys/{id}", response_model=document(api.Key), response_model_exclude_unset=True)
     @needs(Need.ADMIN)
     async def get_key(id: str, who: Who) -> Any:
         return _view(keys.get(id, None if who.is_operator else who.tenant))
 
-    @router.delete("/{id}", status_code=204)
+    @router.delete("/keys/{id}", status_code=204)
     @needs(Need.ADMIN)
     async def revoke_key(id: str, who: Who) -> None:
         """Revoke a key; it is invalid at once."""

@@ -23,6 +23,7 @@ ATTEMPT = {
 LETTER = {
     "id": "s1.4", "webhook_id": "msg_4", "url": "http://h/", "died": "2030-01-01T00:00:00Z",
     "created": "2029-12-31T00:00:00Z", "reason": "it answered 422", "status": 422,
+    "subscriptions": ["sub1", "sub2"],
 }  # fmt: skip
 QUEUED = {"letters": 2, "notifications": 5, "more": False}
 SUB = "/v1/subscriptions/sub1"
@@ -31,19 +32,28 @@ SUB = "/v1/subscriptions/sub1"
 COMMANDS: list[tuple[list[str], dict[tuple[str, str], Any], list[str]]] = [
     (["delivery", "show", "sub1"], {("GET", SUB): {**SUBSCRIPTION, "delivery": DELIVERY}},
      ["failing since 2030-01-01T00:00:00Z: it answered 500", "will be disabled", "9 evaluated, 4 matched"]),
-    (["delivery", "show", "sub1"], {("GET", SUB): {**SUBSCRIPTION, "delivery": None}}, ["does not answer"]),
+    (["delivery", "show", "sub1"],
+     {("GET", SUB): {**SUBSCRIPTION, "state": "paused", "delivery": {**DELIVERY, "buffered_bytes": 1234}}},
+     ["paused; 1,234 bytes"]),
+    (["delivery", "show", "sub1"],
+     {("GET", SUB): {**SUBSCRIPTION, "delivery": {**DELIVERY, "state": "disabled", "disabled": "gone",
+                                                  "disabled_since": "2030-01-01T00:00:00Z"}}},
+     ["disabled since 2030-01-01T00:00:00Z; enable it with `edn delivery enable sub1`"]),
     (["delivery", "attempts", "sub1"], {("GET", f"{SUB}/attempts"): {"attempts": [ATTEMPT]}},
-     ["again", "500", "it answered 500"]),
-    (["delivery", "example", "sub1"], {("POST", f"{SUB}/example"): ATTEMPT}, ["500 after 0.250 s", "oh no"]),
+     ["again", "500", "it answered 500", "oh no"]),
+    (["delivery", "attempts", "sub1"], {("GET", f"{SUB}/attempts"): {"attempts": []}}, []),
+    (["delivery", "example", "sub1"],
+     {("POST", f"{SUB}/example"): {**ATTEMPT, "status": 204, "reason": None}},
+     ["accepted: 204 after 0.250 s", "oh no"]),
     (["delivery", "enable", "sub1"], {("POST", f"{SUB}/enable"): {"state": "healthy"}}, ["healthy"]),
     (["dead-letters", "list"], {("GET", "/v1/dead-letters"): {"dead_letters": [LETTER], "next": None}},
-     ["s1.4", "422"]),
+     ["s1.4", "422", "sub1 and 1 more"]),
     (["dead-letters", "show", "s1.4"], {("GET", "/v1/dead-letters/s1.4"): {**LETTER, "body": {"a": 1}}},
      ['"body":{"a":1}']),
     (["dead-letters", "resend", "s1.4"], {("POST", "/v1/dead-letters/s1.4/resend"): QUEUED},
      ["5 notifications"]),
     (["dead-letters", "recover", "sub1", "--since", "2030-01-01T00:00:00Z"],
-     {("POST", f"{SUB}/recover"): QUEUED}, ["2 dead letters requeued with 5 notifications"]),
+     {("POST", f"{SUB}/recover"): QUEUED}, ["2 dead letters requeued, with 5 notifications"]),
 ]  # fmt: skip
 
 
@@ -58,6 +68,39 @@ def test_a_command_shows_what_the_network_answers(
     if arguments[:2] != ["dead-letters", "show"]:
         for line in edn(stub, *arguments, "--json").stdout.splitlines():
             json.loads(line)
+
+
+def test_a_server_that_does_not_answer_is_exit_code_1(stub: Stub) -> None:
+    stub.answers["GET", SUB] = (200, {**SUBSCRIPTION, "delivery": None})
+    done = edn(stub, "delivery", "show", "sub1")
+    assert (done.exit_code, "does not answer" in done.stdout) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "shown"),
+    [
+        (ATTEMPT, "failed: 500 after 0.250 s  oh no"),
+        ({**ATTEMPT, "status": None, "reason": "no connection", "answer": ""}, "failed: no connection after"),
+        ({**ATTEMPT, "status": 302}, "failed: 302"),
+    ],
+)
+def test_an_example_that_the_sink_does_not_accept_is_exit_code_1(
+    stub: Stub, attempt: dict[str, Any], shown: str
+) -> None:
+    stub.answers["POST", f"{SUB}/example"] = (200, attempt)
+    done = edn(stub, "delivery", "example", "sub1")
+    assert done.exit_code == 1
+    assert shown in done.stdout
+    assert edn(stub, "delivery", "example", "sub1", "--json").exit_code == 1
+
+
+def test_letters_after_a_refused_one_are_requeued_too(stub: Stub) -> None:
+    for id in ("s1.1", "s1.3"):
+        stub.answers["POST", f"/v1/dead-letters/{id}/resend"] = (200, {**QUEUED, "notifications": 1})
+    done = edn(stub, "dead-letters", "resend", "s1.1", "s1.2", "s1.3")
+    assert done.exit_code == 1
+    assert done.stdout == "s1.1: 1 notification requeued\ns1.3: 1 notification requeued\n"
+    assert "s1.2: Not found" in done.stderr
 
 
 def test_what_is_refused_is_said_and_is_exit_code_1(stub: Stub) -> None:

@@ -171,6 +171,18 @@ def test_several_dispatchers_know_one_another_and_the_servers_know_all(start: St
     assert len(start("--servers", "1").ready()["url"].split(",")) == 2
 
 
+def test_a_settings_file_is_passed_to_every_process(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "edn.toml"
+    file.write_text("[server]\n")
+    network = start("--servers", "1", "--config-file", str(file))
+    network.ready()
+    commands = [psutil.Process(pid).cmdline() for _, pid in network.starts()]
+    assert [_values(command, "--config-file") for command in commands] == [(str(file),)] * 2
+    missing = start("--config-file", str(tmp_path / "missing.toml"))
+    assert missing.process.wait(30) == 2
+    assert "--config-file must be a file" in missing.said()
+
+
 def _values(command: list[str], flag: str) -> tuple[str, ...]:
     return tuple(value for name, value in itertools.pairwise(command) if name == flag)
 

@@ -7,9 +7,9 @@ from collections import Counter
 
 import msgspec
 
+from edn.client.receiver import Match, Notification, NotifiedEvent
 from edn.model.filter import Filter
 from edn.model.schema import Schema
-from edn.receiver import Match, Notification, NotifiedEvent
 from edn.tools.demo import ATTRIBUTES, MARKET, Market, Tally, sample_subscriptions
 
 

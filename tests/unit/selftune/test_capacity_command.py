@@ -81,25 +81,28 @@ def test_values_are_compared_in_a_table(saved: Path) -> None:
     assert {value: best["precision"] for value, best in varied.items()} == {"1.25e+06": 1.0, "1e+09": 0.0}
     table = run(saved, "--vary", "servers", "--values", "2,50")
     assert "Best: precision 0.4" in table
+    assert "TP_S    events per second that the servers" in table, "the columns are explained"
     assert "servers" in table
 
 
 @pytest.mark.parametrize(
-    ("told", "words", "expected"),
+    ("told", "words", "code", "expected"),
     [
-        ({**TOLD, "curve": []}, (), "nothing has been measured yet"),
-        ({**TOLD, "parameters": None}, (), "nothing has been measured yet"),
-        (TOLD, ("--vary", "colour", "--values", "1"), "colour"),
-        (TOLD, ("--vary", "cpu", "--values", "fast"), "fast"),
+        ({**TOLD, "curve": []}, (), 1, "nothing has been measured yet"),
+        ({**TOLD, "parameters": None}, (), 1, "nothing has been measured yet"),
+        (TOLD, ("--vary", "colour", "--values", "1"), 2, "colour"),
+        (TOLD, ("--vary", "cpu", "--values", "fast"), 2, 'separated by commas, got "fast"'),
+        (TOLD, ("--vary", "servers"), 2, "--vary requires --values"),
+        (TOLD, ("--values", "2,4"), 2, "--vary requires --values"),
     ],
 )
 def test_what_cannot_be_computed_is_said(
-    tmp_path: Path, told: dict[str, Any], words: tuple[str, ...], expected: str
+    tmp_path: Path, told: dict[str, Any], words: tuple[str, ...], code: int, expected: str
 ) -> None:
     path = tmp_path / "tuning.json"
     path.write_text(json.dumps(told))
     result = CliRunner().invoke(app, ["capacity", "--from", str(path), *words])
-    assert result.exit_code == 2
+    assert result.exit_code == code
     assert expected in result.stderr
 
 

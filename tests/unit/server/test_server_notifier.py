@@ -11,6 +11,7 @@ import pytest
 from deliverykit import EVENT, REFUSED, Receiver, asking, eventually, fill, notifying, run, settings
 from serverkit import Kit, activate, control, item
 
+from edn.errors import Conflict
 from edn_server.delivery import notifier as notifier_module
 from edn_server.delivery import retry
 from edn_server.delivery.circuit_breaker import HEALTHY
@@ -356,8 +357,7 @@ def test_an_example_for_a_stream_says_that_it_has_no_sink(kit: Kit) -> None:
 
     async def scenario(receiver: Receiver) -> None:
         async with asking(kit) as (_, evidence):
-            shown = await evidence.example("s")
-            assert shown["status"] is None
-            assert "no sink" in shown["reason"]
+            with pytest.raises(Conflict, match="is a stream: it has no sink"):
+                await evidence.example("s")
 
     run(scenario)
