@@ -89,8 +89,11 @@ class Sender:
     async def send(self, address: str, name: str, body: bytes, events: int, trace: str = "") -> Sent:
         """Send a body under a webhook-id; a failure is part of the result."""
         began, timer = clock.estimate(), time.perf_counter()
-        message, spans = self._message(address, name, body, events, trace, began)
-        answer = await self._sinks.send(message)
+        spans = None
+        if tracing.active is not None:
+            spans = tracing.active.deliver(parts_of(address).host, body, trace, name)
+            trace = spans.context
+        answer = await self._sinks.send(self._message(address, name, body, events, trace, began))
         if spans is not None:
             spans.end(answer.status, answer.reason)
         return self._sent(address, name, events, answer, began, timer)
@@ -105,18 +108,14 @@ class Sender:
         on_sent: Callable[[Sent | None], None],
     ) -> bool:
         """Send at once if the sink can; `on_sent` gets None if the attempt must be repeated by `send`."""
+        if tracing.active is not None:
+            return False  # `send` makes the spans
         began, timer = clock.estimate(), time.perf_counter()
 
-        message, spans = self._message(address, name, body, events, trace, began)
-
         def end(answer: Answer | None) -> None:
-            if spans is not None:
-                spans.end(
-                    None if answer is None else answer.status, None if answer is None else answer.reason
-                )
             on_sent(None if answer is None else self._sent(address, name, events, answer, began, timer))
 
-        return self._sinks.begin(message, end)
+        return self._sinks.begin(self._message(address, name, body, events, trace, began), end)
 
     def _message(
         self, address: str, name: str, body: bytes, events: int, trace: str, began: float
@@ -127,12 +126,7 @@ class Sender:
         if ring is not None:
             secrets = [ring.current] if ring.previous is None else ring.active_secrets(int(clock.now() * 1e6))
             sign = functools.partial(webhooks.signatures, secrets, int(began))
-        spans = None
-        if tracing.active is not None:
-            spans = tracing.active.deliver(parts.host, body, trace, name)
-            trace = spans.context
-        message = Message(parts.url, name, int(began), body, sign, events, trace, tenant=parts.tenant)
-        return message, spans
+        return Message(parts.url, name, int(began), body, sign, events, trace, tenant=parts.tenant)
 
     def _sent(self, address: str, name: str, events: int, answer: Answer, began: float, timer: float) -> Sent:
         seconds = time.perf_counter() - timer
