@@ -81,7 +81,7 @@ def test_a_plan_is_shown_then_applied(
     shown = edn(network, "repartition", "apply", str(path), "--dry-run")
     assert shown.returncode == 0, shown.stderr
     assert f"{SUBSCRIPTIONS} subscriptions would move, 0 stay" in shown.stdout
-    assert "1 subscriptions of the plan do not exist any more" in shown.stdout
+    assert "no longer there: 1 subscription of the plan" in shown.stdout
     assert "expected hit ratio 32.1%" in shown.stdout
     assert hosted(network) == subscribed
     unasked = edn(network, "repartition", "apply", str(path), stdin="")

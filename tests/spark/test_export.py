@@ -122,10 +122,33 @@ def test_a_repartition_for_programs_prints_one_document(
     assert asked["servers"] == ["s1"]
 
 
+def test_a_repartition_without_a_gain_moves_nothing(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = State([], hit_ratio=1.0, imbalance=1.0, volume=1.0)
+
+    def without_gain(snapshot: str, **wanted: Any) -> Report:
+        return Report("rtree", 29, 2, 29, 1, False, 6, same, same, 0.0)
+
+    monkeypatch.setattr(command, "make", without_gain)
+    before = network.http.get("/v1/repartitions").json()["repartitions"]
+    done = CliRunner().invoke(
+        app, ["repartition", "--topic", "quotes", "--yes", "--json", "--url", network.url]
+    )
+    assert done.exit_code == 0, done.output
+    assert "no subscription was moved" in done.stderr
+    assert json.loads(done.stdout)["moved"] == 6, "the plan, as it would have been"
+    assert network.http.get("/v1/repartitions").json()["repartitions"] == before
+
+
 def test_json_lines_are_the_subscriptions_as_they_are_read(network: Network, tmp_path: Path) -> None:
     path = tmp_path / "all.jsonl"
-    assert export(network, str(path), "--json-lines").exit_code == 0
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert export(network, str(path)).exit_code == 0
+    topics, lines = [], []
+    for line in map(json.loads, path.read_text().splitlines()):
+        assert not lines or "attributes" not in line, "topics come first"
+        (topics if "attributes" in line else lines).append(line)
+    assert {topic["name"] for topic in topics} == {"quotes", "other"}
     assert len(lines) == NARROW + 5
     twice = next(one for one in lines if one["id"] == "twice")
     read = network.http.get("/v1/subscriptions/twice").json()
@@ -133,7 +156,8 @@ def test_json_lines_are_the_subscriptions_as_they_are_read(network: Network, tmp
         assert twice[name] == read[name]
     assert twice["sink"]["url"] == SINK["url"]
     shown = export(network, "-", "--json-lines", "--topic", "other")
-    assert [json.loads(line)["id"] for line in shown.stdout.splitlines()] == ["elsewhere"]
+    topic, subscription = map(json.loads, shown.stdout.splitlines())
+    assert (topic["name"], subscription["id"]) == ("other", "elsewhere")
 
 
 def test_an_attribute_that_comes_while_it_is_exported_is_known(
@@ -162,7 +186,7 @@ def test_an_attribute_that_comes_while_it_is_exported_is_known(
         (["{new}", "--topic", "unknown"], 1, 'topic "unknown" does not exist'),
         (["{new}"], 2, "choose it with --topic (topics: other, quotes)"),
         (["{old}", "--topic", "quotes"], 2, "exists"),
-        (["-", "--topic", "quotes"], 2, "--json-lines"),
+        (["-", "--topic", "quotes", "--json"], 2, "--json requires a file"),
         (["{new}/no/such/folder", "--topic", "quotes"], 2, "cannot write"),
     ],
 )
