@@ -77,24 +77,43 @@ class Client(Process):
 
 
 class ObjectOfInterest(Client):
-    def __init__(self, server: Process, numbers: count[int], *, cycles: int, delays: Sequence[float]) -> None:
-        """`delays` are those before each publication of all cycles."""
+    def __init__(
+        self,
+        server: Process,
+        numbers: count[int],
+        *,
+        cycles: int,
+        delays: Sequence[float],
+        pauses: bool = False,
+    ) -> None:
+        """`delays` are those before each publication of all cycles.
+
+        With `pauses`, the object stays silent between two cycles for as long as before the next publication.
+        """
         super().__init__(server, numbers)
         self._cycle = len(delays) // cycles
         self._delays = delays
         self._published = 0
+        self._pauses = pauses
+        self._is_pausing = False
 
     def initialize(self) -> None:
         self.advertise(ANY_EVENT)
         self.simulator.wait(self, self._delays[0])
 
     def timeout(self) -> None:
+        if self._is_pausing:
+            self._is_pausing = False
+            self.advertise(ANY_EVENT)
+            self.simulator.wait(self, self._delays[self._published])
+            return
         self.publish(None)
         self._published += 1
         is_last = self._published == len(self._delays)
         if self._published % self._cycle == 0:
             self.unadvertise(ANY_EVENT)
-            if not is_last:
+            self._is_pausing = self._pauses and not is_last
+            if not is_last and not self._pauses:
                 self.advertise(ANY_EVENT)
         if not is_last:
             self.simulator.wait(self, self._delays[self._published])

@@ -98,6 +98,7 @@ def simulate(
         population.object_sites.astype(np.int64), np.ascontiguousarray(population.delays),
         scenario.object_cycles, population.party_sites.astype(np.int64), population.starts, first_party,
         scenario.party_cycles, scenario.notifications, scenario.ends_parties, scenario.explicit,
+        scenario.pauses,
     )  # fmt: skip
     by_type, messages, requests, site_cost, quiet, others = sums
     _add_quiet(quiet, tree, network, by_type, messages, site_cost, _CODES[architecture], centre)
@@ -156,7 +157,7 @@ def _run(
     code: int, start: Ints, near: Ints, edge_cost: Ints, edge_latency: Floats, back: Ints, up: Ints,
     centre: int, path_cost: Ints, path_latency: Floats, object_site: Ints, delays: Floats,
     object_cycles: int, party_site: Ints, starts: Floats, first_party: Ints, party_cycles: int, wanted: int,
-    ends_parties: bool, explicit: bool,
+    ends_parties: bool, explicit: bool, pauses: bool,
 ) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:  # fmt: skip
     sites = len(start) - 1
     objects, parties = len(object_site), len(party_site)
@@ -181,6 +182,7 @@ def _run(
     missing = np.full(parties, wanted, dtype=np.int64)
     cycles_left = np.full(parties, party_cycles, dtype=np.int64)
     published = np.zeros(objects, dtype=np.int64)
+    pausing = np.zeros(objects, dtype=np.bool_)
     # Of the central server: when it had the first subscription and the last unsubscription of a party.
     known_from = np.full(parties, np.inf)
     known_to = np.full(parties, np.inf)
@@ -190,7 +192,7 @@ def _run(
     deliveries = 0
     finished = 0
     bits = 0
-    #: actions in the list that belong to interest or notifications
+    #: subscriptions and unsubscriptions in the list
     busy = 0
     number = 0
     actions = [(0.0, 0, 0, 0, 0, 0.0)]
@@ -232,7 +234,14 @@ def _run(
         silent = -1
         note_from = -2
 
-        if kind == _TIMER:
+        if kind == _TIMER and pausing[index]:
+            pausing[index] = False
+            service += 1
+            requests[_ADV] += 1
+            heappush(actions, (clock, number, _OWN_ADV, index, service, 0.0))
+            heappush(actions, (clock + delays[index, published[index]], number + 1, _TIMER, index, 0, 0.0))
+            number += 2
+        elif kind == _TIMER:
             one = index
             service += 1
             requests[_NOTE] += 1
@@ -246,14 +255,14 @@ def _run(
             else:
                 heappush(actions, (clock, number, _OWN_NOTE, object_site[one], service, 0.0))
                 number += 1
-                busy += 1
             last = published[one] == published_by_each
             if published[one] % cycle == 0:
                 service += 1
                 requests[_UNADV] += 1
                 heappush(actions, (clock, number, _OWN_UNADV, one, service, 0.0))
                 number += 1
-                if not last:
+                pausing[one] = pauses and not last
+                if not last and not pauses:
                     service += 1
                     requests[_ADV] += 1
                     heappush(actions, (clock, number, _OWN_ADV, one, service, 0.0))
@@ -283,7 +292,6 @@ def _run(
                 own_advertisers[site] += step
                 readvertises = True
         elif kind == _OWN_NOTE:
-            busy -= 1
             site = index
             if code == 0:
                 # The way to the central server; `since` would be its arrival.
@@ -295,7 +303,6 @@ def _run(
                     crossing[request] = True
                 heappush(actions, (clock + path_latency[site], number, _FAR + _NOTE, centre, request, 0.0))
                 number += 1
-                busy += 1
             else:
                 note_from = -1
         elif kind in (_OWN_SUB, _OWN_UNSUB):
@@ -325,7 +332,6 @@ def _run(
                 own_askers[site] += 1 if which == _SUB else -1
                 settles = True
         elif kind == _DELIVER:
-            busy -= 1
             for party in range(first_party[index], first_party[index + 1]):
                 if code == 0:
                     if not known_from[party] <= since < known_to[party]:
@@ -355,10 +361,11 @@ def _run(
                     waiting[party] = False
                     finished += 1
         elif code == 0:
-            busy -= 1
             if kind == _FAR + _SUB:
+                busy -= 1
                 own_askers[party_site[index]] += 1
             elif kind == _FAR + _UNSUB:
+                busy -= 1
                 own_askers[party_site[index]] -= 1
             else:
                 for other in range(sites):
@@ -373,13 +380,11 @@ def _run(
                         crossing[request] = True
                     heappush(actions, (clock + path_latency[other], number, _DELIVER, other, request, clock))
                     number += 1
-                    busy += 1
         else:
             # A message over an edge: `index` is the edge from the receiver back to the sender.
             site = near[back[index]]
             which = kind - _FAR
             if which == _NOTE:
-                busy -= 1
                 note_from = index
             elif which in (_SUB, _UNSUB):
                 busy -= 1
@@ -411,11 +416,9 @@ def _run(
                     arrival = clock + edge_latency[edge]
                     heappush(actions, (arrival, number, _FAR + _NOTE, back[edge], request, 0.0))
                     number += 1
-                    busy += 1
             if own_askers[site]:
                 heappush(actions, (clock, number, _DELIVER, site, request, 0.0))
                 number += 1
-                busy += 1
 
         if readvertises:
             for edge in range(start[site], start[site + 1]):

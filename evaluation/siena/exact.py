@@ -67,7 +67,13 @@ def simulate(
     servers = build_servers(simulator, architecture, tree=tree, centre=centre, explicit=scenario.explicit)
     numbers = count()
     for site, delays in zip(population.object_sites.tolist(), population.delays.tolist(), strict=True):
-        one = ObjectOfInterest(servers[site], numbers, cycles=scenario.object_cycles, delays=delays)
+        one = ObjectOfInterest(
+            servers[site],
+            numbers,
+            cycles=scenario.object_cycles,
+            delays=delays,
+            pauses=scenario.pauses,
+        )
         simulator.create_process_at(one, site)
     parties = []
     for site, start in zip(population.party_sites.tolist(), population.starts.tolist(), strict=True):

@@ -14,7 +14,7 @@ exactly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -37,40 +37,52 @@ def advertisement(schema: Schema, alternatives: Mapping[str, Sequence[Any]]) -> 
     return Filter.parse({"$all": conditions}).bind(schema)
 
 
+#: positions of the notifications of a match
+Match = tuple[int, ...]
+
+
 class Monitor(Generic[T]):
-    """Finds a sequence of conditions, each a set of names of the symbols that satisfy it."""
+    """Finds a sequence of steps in what it is fed."""
 
     def __init__(self, steps: Sequence[T]) -> None:
         self._steps = steps
         self._at = 0
+        self._found: Match = ()
 
-    def feed(self, matched: Iterable[T]) -> bool:
-        """Advances by one notification, given as the steps it matches; tells whether a match is complete."""
-        if self._steps[self._at] not in matched:
-            return False
-        self._at = (self._at + 1) % len(self._steps)
-        return self._at == 0
+    def feed(self, step: T, notifications: Match) -> Match | None:
+        """Advances by notifications that match a step; returns a match if it is complete."""
+        if self._steps[self._at] != step:
+            return None
+        self._at += 1
+        self._found += notifications
+        if self._at < len(self._steps):
+            return None
+        found, self._at, self._found = self._found, 0, ()
+        return found
 
 
-def matches(history: Sequence[T], steps: Sequence[T]) -> int:
-    """Counts the matches of one monitor."""
+def matches(history: Sequence[T], steps: Sequence[T]) -> list[Match]:
+    """Returns the matches of one monitor."""
     monitor = Monitor(steps)
-    return sum(monitor.feed((one,)) for one in history)
+    found = (monitor.feed(step, (at,)) for at, step in enumerate(history))
+    return [match for match in found if match is not None]
 
 
-def delegated_matches(history: Sequence[T], steps: Sequence[T], group: slice) -> int:
-    """Counts the matches if the steps of `group` are delegated, and the rest is monitored here."""
+def delegated_matches(history: Sequence[T], steps: Sequence[T], group: slice) -> list[Match]:
+    """Returns the matches if the steps of `group` are delegated, and the rest is monitored here."""
     inner = Monitor(steps[group])
-    outer_steps: list[T | None] = [*steps[: group.start], None, *steps[group.stop :]]
-    outer = Monitor(outer_steps)
-    found = 0
-    for one in history:
-        # The completed group arrives at the time of its last notification.
-        reached: list[T | None] = [one] if one not in steps[group] else []
-        if inner.feed((one,)):
-            reached = [None]
-        found += outer.feed(reached)
-    return found
+    # None stands for a match of the group, which arrives with its last notification.
+    outer: Monitor[T | None] = Monitor([*steps[: group.start], None, *steps[group.stop :]])
+    matches: list[Match] = []
+    for at, step in enumerate(history):
+        if step in steps[group]:
+            part = inner.feed(step, (at,))
+            found = outer.feed(None, part) if part is not None else None
+        else:
+            found = outer.feed(step, (at,))
+        if found is not None:
+            matches.append(found)
+    return matches
 
 
 @dataclass(frozen=True, slots=True)

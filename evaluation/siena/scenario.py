@@ -71,6 +71,8 @@ class Scenario:
     ends_parties: bool = False
     #: of advertisement forwarding: whether an unadvertisement is answered by unsubscriptions
     explicit: bool = False
+    #: whether an object stays silent between two cycles, for as long as before a publication
+    pauses: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (

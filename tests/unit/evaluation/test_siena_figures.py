@@ -226,8 +226,8 @@ def test_the_four_conditions_of_delegation(
 
 def test_a_delegated_part_changes_what_matches() -> None:
     history = list("fgfhgh")
-    assert matches(history, "fgh") == 1
-    assert delegated_matches(history, "fgh", slice(0, 2)) == 2
+    assert matches(history, "fgh") == [(0, 1, 3)]
+    assert delegated_matches(history, "fgh", slice(0, 2)) == [(0, 1, 3), (2, 4, 5)]
 
 
 def test_a_delegated_whole_matches_the_same() -> None:

@@ -44,6 +44,7 @@ def test_the_compiled_simulation_agrees_with_the_exact_one_to_the_unit(
             delays=rng.choice(["exponential", "constant"]),
             ends_parties=rng.random() < 0.3,
             explicit=rng.random() < 0.3,
+            pauses=rng.random() < 0.3,
         )
         population = Population.draw(scenario, sites, seed)
         tree = rng.choice([network.spanning_tree, network.path_tree])
