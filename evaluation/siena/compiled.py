@@ -188,6 +188,8 @@ def _run(
     known_to = np.full(parties, np.inf)
     most_requests = objects * (published_by_each + 2 * object_cycles) + parties * (2 * party_cycles + 2)
     crossing = np.zeros(1 + most_requests, dtype=np.bool_)
+    #: the same of publications that were not simulated
+    quiet_crossing = 0
     service = 0
     deliveries = 0
     finished = 0
@@ -241,6 +243,32 @@ def _run(
             heappush(actions, (clock, number, _OWN_ADV, index, service, 0.0))
             heappush(actions, (clock + delays[index, published[index]], number + 1, _TIMER, index, 0, 0.0))
             number += 2
+        elif kind == _TIMER and published[index] == published_by_each:
+            continue
+        elif kind == _TIMER and code != 3 and not pauses and finished == parties and busy == 0 and bits == 0:
+            for one in range(objects):
+                rest = published_by_each - published[one]
+                if rest == 0:
+                    continue
+                ends = object_cycles - published[one] // cycle
+                begins = ends - 1
+                requests[_NOTE] += rest
+                requests[_ADV] += begins
+                requests[_UNADV] += ends
+                place = object_site[one]
+                quiet[place] += rest
+                published[one] = published_by_each
+                if code == 1 and up[place] >= 0:
+                    quiet_crossing += rest
+                elif code == 0 and place != centre:
+                    quiet_crossing += rest + begins + ends
+                    cost[_ADV] += begins * path_cost[place]
+                    cost[_UNADV] += ends * path_cost[place]
+                    messages[_ADV] += begins
+                    messages[_UNADV] += ends
+                    site_cost[place] += (begins + ends) * path_cost[place]
+                    site_cost[centre] += (begins + ends) * path_cost[place]
+            continue
         elif kind == _TIMER:
             one = index
             service += 1
@@ -249,9 +277,9 @@ def _run(
             if finished == parties and busy == 0 and bits == 0:
                 quiet[object_site[one]] += 1
                 if code == 1:
-                    crossing[service] = up[object_site[one]] >= 0
+                    quiet_crossing += up[object_site[one]] >= 0
                 elif code == 0:
-                    crossing[service] = object_site[one] != centre
+                    quiet_crossing += object_site[one] != centre
             else:
                 heappush(actions, (clock, number, _OWN_NOTE, object_site[one], service, 0.0))
                 number += 1
@@ -466,5 +494,5 @@ def _run(
                 number += 1
                 busy += 1
 
-    others = np.array([crossing.sum(), deliveries, finished], dtype=np.int64)
+    others = np.array([crossing.sum() + quiet_crossing, deliveries, finished], dtype=np.int64)
     return cost, messages, requests, site_cost, quiet, others

@@ -15,6 +15,7 @@ from evaluation.siena.experiments import (
     summaries,
     thousand_sites,
     total_cost,
+    unsubscription,
 )
 
 ALL: tuple[Experiment, ...] = (
@@ -27,6 +28,7 @@ ALL: tuple[Experiment, ...] = (
     merging.EXPERIMENT,
     instability.EXPERIMENT,
     summaries.EXPERIMENT,
+    unsubscription.EXPERIMENT,
     delegation.EXPERIMENT,
     thousand_sites.EXPERIMENT,
 )
