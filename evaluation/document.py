@@ -6,6 +6,7 @@ First the table of all claims, then a section per experiment with its figure, re
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,7 +61,7 @@ def write(path: Path, figures: Path, kept: Kept, missing: Sequence[Experiment], 
 def text(kept: Kept, missing: Sequence[Experiment], figures: Path, head: str = HEAD) -> str:
     known = [(one, record) for one, record in kept if not one.is_ours]
     own = [(one, record) for one, record in kept if one.is_ours]
-    parts = [head, _counts(known), _table(known)]
+    parts = [head, _counts(known), _groups(known), _table(known)]
     if missing:
         names = ", ".join(f"`{one.name}`" for one in missing)
         parts.append(f"Not run here: {names}.\n")
@@ -70,7 +71,7 @@ def text(kept: Kept, missing: Sequence[Experiment], figures: Path, head: str = H
         parts += [OURS, _table(own)]
         parts += [_section(one, record, figures) for one, record in own]
     parts.append(_machines(kept))
-    return "\n".join(parts)
+    return "\n".join(part for part in parts if part)
 
 
 def _counts(kept: Kept) -> str:
@@ -84,6 +85,28 @@ def _counts(kept: Kept) -> str:
         f"{tally['not']} are not{undecided}: {tally['reproduced'] / every:.0%} reproduced, "
         f"{(tally['reproduced'] + tally['partly']) / every:.0%} reproduced or partly.\n"
     )
+
+
+def _groups(kept: Kept) -> str:
+    """Sums up claims that are numbered (C1, C2, …) and have several parts each."""
+    found: dict[str, set[str]] = {}
+    for one, record in kept:
+        for claim in one.claims:
+            number = re.match(r"C\d+(?=\. )", claim.text)
+            if number:
+                found.setdefault(number.group(), set()).add(judge(claim, record.outcomes)[0].verdict)
+    if not found:
+        return ""
+    names = sorted(found, key=lambda name: int(name[1:]))
+    groups = {
+        "wholly reproduced": [name for name in names if found[name] == {"reproduced"}],
+        "not reproduced": [name for name in names if found[name] == {"not"}],
+    }
+    groups["in part"] = [name for name in names if not any(name in some for some in groups.values())]
+    lines = [
+        f"- {len(some)} of {len(names)} {what}: {', '.join(some)}" for what, some in groups.items() if some
+    ]
+    return "By number, with all parts of a claim:\n\n" + "\n".join(lines) + "\n"
 
 
 def _table(kept: Kept) -> str:

@@ -89,15 +89,15 @@ _PAGE = """<!doctype html>
            background: none; color: inherit; cursor: pointer; }
   button[aria-pressed=true] { background: #0072B2; border-color: #0072B2; color: white; }
   input[type=range] { flex: 1; min-width: 10rem; }
-  svg { width: 100%; height: auto; border: 1px solid #8884; border-radius: .6rem; }
-  .graph { stroke: #8883; stroke-width: .25; }
-  .tree { stroke: #888a; stroke-width: .4; }
-  .used { stroke-width: .8; }
+  svg { width: 100%; height: auto; max-height: 72vh; border: 1px solid #8884; border-radius: .6rem; }
+  .graph { stroke: #8883; stroke-width: .15; }
+  .tree { stroke: #888a; stroke-width: .2; }
+  .used { stroke-width: .45; stroke-linecap: round; }
   .site { fill: #999; }
   .advertise { stroke: #E69F00; fill: #E69F00; }
   .subscribe { stroke: #009E73; fill: #009E73; }
   .publish { stroke: #D55E00; fill: #D55E00; }
-  text { font: 2.6px system-ui, sans-serif; fill: currentColor; }
+  text { font: 1.6px system-ui, sans-serif; fill: currentColor; }
   table { border-collapse: collapse; margin-top: 1rem; }
   td, th { padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #8884; }
   td:first-child, th:first-child { text-align: left; }
@@ -146,11 +146,11 @@ function draw() {
     const part = Math.min(1, (clock - from) / Math.max(.01, to - from));
     line(a, b, part, "used " + now.name);
   }
-  data.places.forEach(([x, y]) => add("circle", {cx: x, cy: y, r: .55, class: "site"}));
+  data.places.forEach(([x, y]) => add("circle", {cx: x, cy: y, r: .35, class: "site"}));
   for (const [site, name, kind] of [[data.source, "object", "publish"], [data.party, "party", "subscribe"]]) {
     const [x, y] = data.places[site];
-    add("circle", {cx: x, cy: y, r: 1.1, class: kind});
-    add("text", {x: x + 1.6, y: y + 1}, name);
+    add("circle", {cx: x, cy: y, r: .7, class: kind});
+    add("text", {x: x + 1, y: y + .5}, name);
   }
   $("said").textContent = `${sent} messages, cost ${cost}`;
   $("time").value = time;

@@ -91,7 +91,7 @@ EXPERIMENT = Experiment(
     sizes={
         "tiny": {"sites": 25, "subscriptions": 60, "rounds": 2, "events": 40},
         "quick": {"sites": 50, "subscriptions": 120, "rounds": 3, "events": 60},
-        "full": {"sites": 100, "subscriptions": 400, "rounds": 3, "events": 200},
+        "full": {"sites": 100, "subscriptions": 300, "rounds": 3, "events": 200},
     },
     seeds={"tiny": 1, "quick": 2, "full": 3},
     run=run,

@@ -249,8 +249,8 @@ EXPERIMENT = Experiment(
             "C6. aa is unstable at low densities: its deviation over the runs is 5 × that of as and more.",
             readings(NAMES, _unstable),
             strict=True,
-            why="Here advertisement forwarding deviates as little as subscription forwarding. The "
-            "experiment on instability below shows what would make it unstable.",
+            why="Here the cost of aa deviates as little as that of as. Graph and places decide both; the "
+            "experiment on instability below separates them from timing.",
         ),
         Claim(
             "C6. The more so the more objects there are.",
