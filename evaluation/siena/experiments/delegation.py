@@ -49,7 +49,7 @@ EXPERIMENT = Experiment(
     sizes={
         "tiny": {"lengths": (6, 12), "histories": 500},
         "quick": {"lengths": (6, 12, 24, 48), "histories": 4000},
-        "full": {"lengths": (6, 9, 12, 18, 24, 36, 48), "histories": 10_000},
+        "full": {"lengths": (6, 9, 12, 18, 24, 36, 48), "histories": 40_000},
     },
     seeds={"tiny": 1, "quick": 2, "full": 3},
     run=run,

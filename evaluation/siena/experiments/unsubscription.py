@@ -103,7 +103,7 @@ EXPERIMENT = Experiment(
     sizes={
         "tiny": {"trees": 15, "requests": 40},
         "quick": {"trees": 40, "requests": 40},
-        "full": {"trees": 100, "requests": 40},
+        "full": {"trees": 200, "requests": 60},
     },
     seeds={"tiny": 1, "quick": 2, "full": 3},
     run=run,
