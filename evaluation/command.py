@@ -20,6 +20,8 @@ from evaluation.results import Record
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from evaluation.suites import Suite
+
 app = typer.Typer(
     name="evaluate",
     help="Run the published experiments on this code.",
@@ -32,27 +34,33 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Paths of results, figures and the page."""
+    """Folders of results, figures and pages."""
 
     results: Path
     figures: Path
-    document: Path
+    pages: Path
 
     @classmethod
     def under(cls, folder: Path) -> Places:
-        return cls(folder / "results", folder / "figures", folder / "evaluation.md")
+        return cls(folder / "results", folder / "figures", folder)
 
     @classmethod
     def committed(cls) -> Places:
         docs = _ROOT / "docs"
-        return cls(_ROOT / "evaluation" / "results", docs / "figures", docs / "evaluation.md")
+        return cls(_ROOT / "evaluation" / "results", docs / "figures", docs)
+
+    def page(self, suite: Suite) -> Path:
+        return self.pages / suite.page
 
 
 @app.command()
 def evaluate(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Experiments; by default all but live ones.", show_default=False),
+        typer.Argument(
+            help="Experiments; siena is the second evaluation. Default: all of the first but live ones.",
+            show_default=False,
+        ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Small sizes: minutes for all experiments (default).")
@@ -62,7 +70,7 @@ def evaluate(
     ] = False,
     tiny: Annotated[bool, typer.Option("--tiny", help="Tiny sizes: checks that experiments run.")] = False,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Number of seeds; the default depends on the experiment.")
+        int | None, typer.Option(help="Number of seeds; the default depends on the experiment.")
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Include experiments that start a network.")] = False,
     render: Annotated[
@@ -75,20 +83,33 @@ def evaluate(
             help="Folder for results, figures and page; for --full and --render the repository's own."
         ),
     ] = None,
+    animate: Annotated[
+        bool,
+        typer.Option("--animate", help="Run nothing; write a page in which SIENA's messages spread."),
+    ] = False,
+    scenario: Annotated[
+        Path | None,
+        typer.Option(help="Run nothing else; simulate a scenario file of SIENA and print its costs."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Run experiments, store and draw their results, and write the page that judges every claim."""
-    from evaluation.experiments import ALL, GROUPS
+    from evaluation.suites import EVERY, NAMED, SUITES
 
     try:
         if sum((quick, full, tiny)) > 1:
             raise InvalidInput("--quick, --full and --tiny are mutually exclusive")
+        if seeds is not None and seeds < 1:
+            raise InvalidInput(f"--seeds must be 1 or more, got {seeds}")
         chosen = choose(names or [], live)
         if listing:
-            for one in ALL:
-                typer.echo(f"{one.name:16} {one.line}: {one.title}")
-            for name, those in GROUPS.items():
-                typer.echo(f"{name:16} {', '.join(one.name for one in those)}")
+            for one in EVERY:
+                typer.echo(f"{one.name:20} {one.line}: {one.title}")
+            for name, those in NAMED.items():
+                typer.echo(f"{name:20} {', '.join(one.name for one in those)}")
+            return
+        if animate or scenario is not None:
+            _play(names or [], animate, scenario, seeds or 1, out, json)
             return
         _check_installed()
         scale: Scale = "full" if full else "tiny" if tiny else "quick"
@@ -96,16 +117,37 @@ def evaluate(
         if places is None:
             places = Places.committed() if full or render else Places.under(Path("evaluation-results"))
         records = [] if render else _run(chosen, scale, seeds, places)
-        kept, missing = publish(places, [] if render else chosen)
+        suites = [
+            suite
+            for suite in SUITES
+            if (render and not names) or any(one in suite.experiments for one in chosen)
+        ]
+        found = [(suite, publish(places, suite, [] if render else chosen)) for suite in suites]
     except EdnError as error:
         fail(str(error), USAGE)
     if json:
         show_json(records)
         return
-    _show([(one, record) for one, record in kept if render or one in chosen])
-    if missing:
-        say(f"not run: {', '.join(one.name for one in missing)}")
-    say(f"{places.document}")
+    for suite, (kept, missing) in found:
+        _show([(one, record) for one, record in kept if render or one in chosen])
+        if missing:
+            say(f"not run: {', '.join(one.name for one in missing)}")
+        say(f"{places.page(suite)}")
+
+
+def _play(
+    names: list[str], animate: bool, scenario: Path | None, seeds: int, out: Path | None, json: bool
+) -> None:
+    """Writes the animated page, or runs a scenario file, or both."""
+    from evaluation.siena.animation import write_page
+    from evaluation.siena.command import run_scenario
+
+    if names != ["siena"]:
+        raise InvalidInput(f"--animate and --scenario must follow siena, got {' '.join(names) or 'nothing'}")
+    if scenario is not None:
+        run_scenario(scenario, seeds, json=json)
+    if animate:
+        say(str(write_page((out or Path("evaluation-results")) / "siena.html")))
 
 
 def _check_installed() -> None:
@@ -116,15 +158,15 @@ def _check_installed() -> None:
 
 
 def choose(names: list[str], live: bool) -> list[Experiment]:
-    from evaluation.experiments import ALL, GROUPS
+    from evaluation.suites import EDN, EVERY, NAMED
 
-    known = {one.name: (one,) for one in ALL} | GROUPS
+    known = {one.name: (one,) for one in EVERY} | NAMED
     for name in names:
         if name not in known:
             raise InvalidInput(f'experiment "{name}" does not exist; known experiments: {", ".join(known)}')
     if names:
         return list({one.name: one for name in names for one in known[name]}.values())
-    return [one for one in ALL if live or not one.live]
+    return [one for one in EDN.experiments if live or not one.live]
 
 
 def _run(chosen: list[Experiment], scale: Scale, seeds: int | None, places: Places) -> list[Record]:
@@ -158,15 +200,14 @@ def _update(bars: Progress, bar: TaskID, done: int, total: int, what: str) -> No
 
 
 def publish(
-    places: Places, drawn: list[Experiment]
+    places: Places, suite: Suite, drawn: list[Experiment]
 ) -> tuple[list[tuple[Experiment, Record]], list[Experiment]]:
-    """Writes the page from all stored results, and the figures in `drawn`, or all if it is empty."""
+    """Writes a suite's page from all stored results, and the figures in `drawn`, or all if it is empty."""
     from evaluation import document, figures, results
-    from evaluation.experiments import ALL
 
     kept: list[tuple[Experiment, Record]] = []
     missing: list[Experiment] = []
-    for one in ALL:
+    for one in suite.experiments:
         record = results.read(one, places.results)
         if record is None:
             missing.append(one)
@@ -174,7 +215,7 @@ def publish(
         kept.append((one, record))
         if not drawn or one in drawn:
             figures.draw(one.draw, record.outcomes, places.figures / f"{one.name}.png")
-    document.write(places.document, places.figures, kept, missing)
+    document.write(places.page(suite), places.figures, kept, missing, suite.head)
     return kept, missing
 
 

@@ -1,4 +1,4 @@
-"""Writes `docs/evaluation.md` from stored results.
+"""Writes a page per suite of experiments, such as `docs/evaluation.md`, from stored results.
 
 First the table of all claims, then a section per experiment with its figure, readings and differences.
 """
@@ -6,6 +6,7 @@ First the table of all claims, then a section per experiment with its figure, re
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,15 +53,15 @@ does not.
 """
 
 
-def write(path: Path, figures: Path, kept: Kept, missing: Sequence[Experiment]) -> None:
+def write(path: Path, figures: Path, kept: Kept, missing: Sequence[Experiment], head: str = HEAD) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text(kept, missing, Path(os.path.relpath(figures, path.parent))))
+    path.write_text(text(kept, missing, Path(os.path.relpath(figures, path.parent)), head))
 
 
-def text(kept: Kept, missing: Sequence[Experiment], figures: Path) -> str:
+def text(kept: Kept, missing: Sequence[Experiment], figures: Path, head: str = HEAD) -> str:
     known = [(one, record) for one, record in kept if not one.is_ours]
     own = [(one, record) for one, record in kept if one.is_ours]
-    parts = [HEAD, _counts(known), _table(known)]
+    parts = [head, _counts(known), _groups(known), _table(known)]
     if missing:
         names = ", ".join(f"`{one.name}`" for one in missing)
         parts.append(f"Not run here: {names}.\n")
@@ -70,7 +71,7 @@ def text(kept: Kept, missing: Sequence[Experiment], figures: Path) -> str:
         parts += [OURS, _table(own)]
         parts += [_section(one, record, figures) for one, record in own]
     parts.append(_machines(kept))
-    return "\n".join(parts)
+    return "\n".join(part for part in parts if part)
 
 
 def _counts(kept: Kept) -> str:
@@ -78,11 +79,34 @@ def _counts(kept: Kept) -> str:
     every = sum(tally.values())
     if not every:
         return ""
+    undecided = f", {tally['undecided']} undecided" if tally["undecided"] else ""
     return (
         f"## All claims\n\nOf {every} claims {tally['reproduced']} are reproduced, {tally['partly']} partly, "
-        f"{tally['not']} are not: {tally['reproduced'] / every:.0%} reproduced, "
+        f"{tally['not']} are not{undecided}: {tally['reproduced'] / every:.0%} reproduced, "
         f"{(tally['reproduced'] + tally['partly']) / every:.0%} reproduced or partly.\n"
     )
+
+
+def _groups(kept: Kept) -> str:
+    """Sums up claims that are numbered (C1, C2, …) and have several parts each."""
+    found: dict[str, set[str]] = {}
+    for one, record in kept:
+        for claim in one.claims:
+            number = re.match(r"C\d+(?=\. )", claim.text)
+            if number:
+                found.setdefault(number.group(), set()).add(judge(claim, record.outcomes)[0].verdict)
+    if not found:
+        return ""
+    names = sorted(found, key=lambda name: int(name[1:]))
+    groups = {
+        "wholly reproduced": [name for name in names if found[name] == {"reproduced"}],
+        "not reproduced": [name for name in names if found[name] == {"not"}],
+    }
+    groups["in part"] = [name for name in names if not any(name in some for some in groups.values())]
+    lines = [
+        f"- {len(some)} of {len(names)} {what}: {', '.join(some)}" for what, some in groups.items() if some
+    ]
+    return "By number, with all parts of a claim:\n\n" + "\n".join(lines) + "\n"
 
 
 def _table(kept: Kept) -> str:
@@ -165,7 +189,8 @@ def published(claim: Claim) -> str:
 
 def ours(claim: Claim, judged: Judged) -> str:
     if claim.paper is None:
-        return f"holds at {judged.ours[0]:.0%}"
+        noise = f", {judged.noise:.0%} in the noise" if judged.noise else ""
+        return f"holds at {judged.ours[0]:.0%}{noise}"
     spread = claim.show.format(max(judged.spread)).lstrip("+")
     low, high = (claim.show.format(end(judged.ours)) for end in (min, max))
     return f"{low} ± {spread}" if len(judged.ours) == 1 else f"{low} … {high} ± {spread}"
@@ -174,6 +199,8 @@ def ours(claim: Claim, judged: Judged) -> str:
 def _word(judged: Judged, one: Experiment) -> str:
     if not one.is_ours:
         return f"**{judged.verdict}**" if judged.verdict == "not" else judged.verdict
+    if judged.verdict == "undecided":
+        return "undecided"
     return {"reproduced": "holds", "partly": "partly", "not": "**does not hold**"}[judged.verdict]
 
 

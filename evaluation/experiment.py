@@ -13,6 +13,11 @@ one gives the verdict.
 | not | otherwise | otherwise | otherwise |
 
 Numbers and ranges are compared with the mean over the seeds. Orders are judged on the mean curves.
+
+A **strict** claim is judged at every seed instead. A comparison of an order holds if it holds at every
+seed, and fails if it holds at none; between lies the noise. There is a verdict only if it is the same
+whether the comparisons in the noise hold or not, and for a number only if every seed has the same one.
+Otherwise the claim is *undecided*.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ TOLERANCE = 0.15
 
 #: `tiny` only proves that the experiment runs; `full` is close to the published sizes
 Scale = Literal["tiny", "quick", "full"]
-Verdict = Literal["reproduced", "partly", "not"]
+Verdict = Literal["reproduced", "partly", "not", "undecided"]
 T = TypeVar("T")
 
 
@@ -94,6 +99,8 @@ class Claim:
     show: str = "{:.2f}"
     #: why our result differs
     why: str = ""
+    #: judged at every seed
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,8 @@ class Judged:
     #: standard deviations over the seeds
     spread: list[float]
     verdict: Verdict
+    #: of a strict order, the share of the comparisons that differ between seeds
+    noise: float = 0.0
 
 
 def bounds(paper: float | tuple[float, float]) -> tuple[float, float]:
@@ -129,6 +138,9 @@ def judge(claim: Claim, outcomes: Sequence[Outcome]) -> list[Judged]:
     """Judges all readings, in their order."""
     judged = []
     for name, measure in claim.readings.items():
+        if claim.strict:
+            judged.append(_judge_strictly(claim, name, [_numbers(measure, one) for one in outcomes]))
+            continue
         columns = list(zip(*(_measured(claim, measure, outcome) for outcome in outcomes), strict=True))
         ours = [fmean(column) for column in columns]
         if claim.paper is None:
@@ -138,10 +150,29 @@ def judge(claim: Claim, outcomes: Sequence[Outcome]) -> list[Judged]:
     return judged
 
 
+def _judge_strictly(claim: Claim, reading: str, seeds: Sequence[list[float]]) -> Judged:
+    columns = list(zip(*seeds, strict=True))
+    if claim.paper is None:
+        holds = fmean(all(column) for column in columns)
+        may_hold = fmean(any(column) for column in columns)
+        verdicts = {verdict(claim, [holds]), verdict(claim, [may_hold])}
+        ours, spread, noise = [holds], [0.0], may_hold - holds
+    else:
+        verdicts = {verdict(claim, seed) for seed in seeds}
+        ours = [fmean(column) for column in columns]
+        spread = [stdev(column) if len(column) > 1 else 0.0 for column in columns]
+        noise = 0.0
+    return Judged(reading, ours, spread, verdicts.pop() if len(verdicts) == 1 else "undecided", noise)
+
+
 def _measured(claim: Claim, measure: Measure, outcome: Outcome) -> list[float]:
-    found = measure(outcome)
-    numbers = [float(one) for one in found] if isinstance(found, Iterable) else [float(found)]
+    numbers = _numbers(measure, outcome)
     return [fmean(numbers)] if claim.paper is None else numbers
+
+
+def _numbers(measure: Measure, outcome: Outcome) -> list[float]:
+    found = measure(outcome)
+    return [float(one) for one in found] if isinstance(found, Iterable) else [float(found)]
 
 
 def readings(

@@ -118,7 +118,9 @@ class Panel:
         self.axes.axhspan(low, high, color="black", alpha=0.08, lw=0, label=f"published: {label}")
 
     def add_legend(self) -> None:
-        """Adds the legend below the axes, or inside them where the names of bars are below."""
+        """Adds the legend, if any, below the axes, or inside them where the names of bars are below."""
+        if not self.axes.get_legend_handles_labels()[1]:
+            return
         if self._inside:
             self.axes.margins(y=0.3)
             self.axes.legend(loc="upper center", ncols=3, columnspacing=1.0, handlelength=1.4)

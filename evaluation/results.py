@@ -35,6 +35,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(experiment: Experiment, scale: Scale, seeds: list[int], progress: Progress) -> Record:
     """Runs all seeds of one experiment."""
+    if scale not in experiment.sizes:
+        raise InvalidInput(f'scale must be one of {", ".join(experiment.sizes)}, got "{scale}"')
+    if not seeds:
+        raise InvalidInput("seeds must be 1 or more, got 0")
     sizes = experiment.sizes[scale]
     began = time.process_time()
     outcomes = []

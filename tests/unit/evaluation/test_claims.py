@@ -96,3 +96,37 @@ def test_falls_and_rises_compare_neighbours_up_to_a_slack() -> None:
     assert falls([3.0, 2.0, 2.1]) == [True, False]
     assert falls([3.0, 2.0, 2.1], slack=0.2) == [True, True]
     assert rises([1.0, 2.0, 1.5], slack=0.2) == [True, False]
+
+
+STRICT = Claim("", {"only": lambda o: o.y("s")}, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "expected", "noise"),
+    [
+        ([[1, 1], [1, 1]], "reproduced", 0.0),
+        ([[1, 0], [1, 0]], "partly", 0.0),
+        ([[0, 0], [0, 0]], "not", 0.0),
+        ([[1, 0], [1, 1]], "undecided", 0.5),  # all of them, or half
+        ([[0, 0, 1], [0, 0, 0]], "not", 1 / 3),  # not, whatever the third is
+        ([[1, 1, 1, 0], [1, 1, 0, 0]], "partly", 0.25),  # a half or three quarters
+    ],
+)
+def test_a_strict_order_has_no_verdict_inside_the_noise(
+    seeds: list[list[float]], expected: Verdict, noise: float
+) -> None:
+    [judged] = judge(STRICT, [outcome(0, *seed) for seed in seeds])
+    assert judged.verdict == expected
+    assert judged.noise == pytest.approx(noise)
+
+
+def test_a_strict_number_needs_the_same_verdict_at_every_seed() -> None:
+    claim = Claim("", {"only": lambda o: o["v"]}, paper=2.0, partly=lambda ours: ours > 1, strict=True)
+    for values, expected in (
+        ([1.9, 2.1], "reproduced"),
+        ([1.9, 1.2], "undecided"),  # the mean would not be within 15 %
+        ([1.2, 3.0], "partly"),  # nor here, though the mean is
+        ([0.5, 0.9], "not"),
+    ):
+        [judged] = judge(claim, [outcome(value) for value in values])
+        assert judged.verdict == expected, values
