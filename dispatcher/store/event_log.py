@@ -101,7 +101,7 @@ class _Submitted(Operation[Transaction]):
 
 
 class _LogWriter(SqliteWriter[Transaction]):
-    def __init__(self, log: Log, connection: sqlite3.Connection, on_failure: Callable[[], None]) -> None:
+    def __init__(self, log: Log, connection: disk.SqliteConnection, on_failure: Callable[[], None]) -> None:
         super().__init__(connection, name="log-writer", on_failure=on_failure)
         self._log = log
 
@@ -173,7 +173,7 @@ class Log(LogStore):
         self.disk.keep_reserve(self.measure_space())
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def _open(self, connection: sqlite3.Connection) -> None:
+    def _open(self, connection: disk.SqliteConnection) -> None:
         connection.execute("BEGIN IMMEDIATE")
         try:
             schema.prepare(connection, str(self._path))
@@ -296,7 +296,7 @@ class Log(LogStore):
         """Read committed state while the dispatcher starts, before it serves requests."""
         return function(self._reader, *args, **kwargs)
 
-    def connect_reader(self) -> sqlite3.Connection:
+    def connect_reader(self) -> disk.SqliteConnection:
         """Open another connection that reads committed state; the caller closes it."""
         return disk.connect(self._path, read_only=True)
 
@@ -316,7 +316,7 @@ class Log(LogStore):
             more, floor = await self.upkeep(step)
             self.floor = max(self.floor, floor)
 
-    def _truncate_at_start(self, connection: sqlite3.Connection) -> None:
+    def _truncate_at_start(self, connection: disk.SqliteConnection) -> None:
         """Delete the records that every server has read, so that the log can be opened on a full disk."""
         upto = servers.least_cursor(connection)
         until = time.monotonic() + _START_SECONDS

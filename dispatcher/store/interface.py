@@ -10,7 +10,7 @@ SQL is portable where that costs nothing: `?` parameters, `ON CONFLICT`, `RETURN
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -21,6 +21,7 @@ from dispatcher.store.records import ControlRecord, EventsRecord, Record, events
 from edn import protocol
 from edn.arrays import Floats
 from edn.errors import Unavailable
+from edn.runtime.sql import Connection as Connection
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -32,25 +33,6 @@ class Fenced(Unavailable):
 
 class InDoubt(Unavailable):
     """The outcome of a commit is unknown. SQLite never raises it."""
-
-
-class Rows(Protocol):
-    @property
-    def rowcount(self) -> int: ...
-    @property
-    def lastrowid(self) -> int | None: ...
-    def fetchone(self) -> Any: ...
-    def fetchall(self) -> list[Any]: ...
-    def close(self) -> None: ...
-    def __iter__(self) -> Iterator[Any]: ...
-
-
-class Connection(Protocol):
-    """The part of a database connection that queries use; parameters are written `?`."""
-
-    def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Rows: ...
-    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> Rows: ...
-    def close(self) -> None: ...
 
 
 # -- queries --------------------------------------------------------------------------------------------

@@ -32,12 +32,15 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from edn.errors import Unavailable
+from edn.runtime.sql import Connection
 
 T = TypeVar("T")
 
@@ -64,9 +67,42 @@ _SHM_FULL = frozenset(
 _INCREMENTAL = 2
 
 
-def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+class SqliteConnection(sqlite3.Connection):
+    """A connection with the dialect of SQLite (`edn.runtime.sql`)."""
+
+    def any_of(self, column: str, parameter: int | None = None) -> str:
+        return f"{column} IN (SELECT value FROM json_each(?{parameter or ''}))"
+
+    def array(self, values: Collection[Any]) -> str:
+        return msgspec.json.encode(values).decode()
+
+    def indexed(self, table: str, index: str) -> str:
+        return f"{table} INDEXED BY {index}"
+
+    def last_id(self, table: str) -> int:
+        found = self.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+        return int(found[0]) if found else 0
+
+    def next_ids(self, table: str, count: int) -> int:
+        # Inserting the rows moves the sequence, also with given ids.
+        return self.last_id(table) + 1
+
+    def skip_id(self, table: str) -> int:
+        query = "UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = ? RETURNING seq"
+        return int(self.execute(query, (table,)).fetchone()[0])
+
+    def dump(self, value: Any) -> Any:
+        return value
+
+    def load(self, value: Any) -> Any:
+        return value
+
+
+def connect(path: Path, *, read_only: bool = False) -> SqliteConnection:
     """Opens a connection in autocommit mode, for one thread at a time."""
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, factory=SqliteConnection
+    )
     connection.execute("PRAGMA busy_timeout = 10000")
     # Effective only in a file without tables and before WAL mode. In other files it would rewrite a page,
     # which fails on a full disk and which a reader must not do.
@@ -168,7 +204,7 @@ class Disk:
         self._reserve_bytes = reserve
         self._page_size = 0
 
-    def measure(self, reader: sqlite3.Connection) -> Space:
+    def measure(self, reader: Connection, /) -> Space:
         """Measures the space; cheap enough for every second."""
         if not self._page_size:
             (self._page_size,) = reader.execute("PRAGMA page_size").fetchone()

@@ -80,7 +80,7 @@ class SqliteWriter(Generic[Context]):
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: disk.SqliteConnection,
         *,
         name: str,
         group: int = GROUP,

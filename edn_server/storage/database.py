@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edn.runtime import disk as storage
+from edn.runtime.disk import SqliteConnection
 from edn.runtime.ownership import owned
 from edn.runtime.process import CannotStart, lock_folder, wrong_format
 from edn_server.storage import usage
@@ -150,7 +151,8 @@ class Reclaim(Job[bool]):
 
     slack: int
 
-    def work(self, db: sqlite3.Connection) -> bool:
+    def work(self, db: Connection) -> bool:
+        assert isinstance(db, SqliteConnection)
         return storage.reclaim(db, self.slack)
 
 
@@ -197,14 +199,14 @@ class SqliteStore:
             db.execute("COMMIT")
             return Identity(str(meta["key"]), int(meta["epoch"]))
 
-    def connect(self, *, read_only: bool = False) -> sqlite3.Connection:
+    def connect(self, *, read_only: bool = False) -> SqliteConnection:
         """Opens a connection in autocommit mode, for one thread at a time; the caller closes it."""
         db = storage.connect(self.path / "server.db", read_only=read_only)
         db.execute("PRAGMA cache_size = -32768")
         return db
 
     @functools.cached_property
-    def _db(self) -> sqlite3.Connection:
+    def _db(self) -> SqliteConnection:
         """The writer's connection."""
         return self.connect()
 

@@ -181,7 +181,7 @@ def write(
     counted = [place for place, _ in rows if place.subscription is not None]
     sizes = {place: len(event.body) + EVENT_BYTES for place, event in events} if counted else {}
     # One writer and no gaps in a transaction: the ids of these rows follow each other.
-    id = last_row(db) + 1
+    id = db.next_ids("outbox", len(rows))
     db.executemany(
         "INSERT INTO outbox (id, address, subscription, state, phase, frame_id, events, composition, created,"
         " doubt, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -218,7 +218,7 @@ def write_body(
     db.execute(
         "INSERT INTO outbox (id, address, subscription, events, body, created, bytes)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (id, address, place.subscription, events, body, created, size),
+        (id or db.next_ids("outbox", 1), address, place.subscription, events, body, created, size),
     )
 
 
@@ -246,8 +246,8 @@ def settle(db: Connection, rows: Iterable[tuple[int, int | None]], batches: Sequ
         db.executemany("DELETE FROM batches WHERE id = ?", [(id,) for id in batches])
     events = 0
     for (count,) in db.execute(
-        "DELETE FROM outbox WHERE id IN (SELECT value FROM json_each(?)) RETURNING events",
-        (msgspec.json.encode([id for id, _ in given]).decode(),),
+        f"DELETE FROM outbox WHERE {db.any_of('id')} RETURNING events",
+        (db.array([id for id, _ in given]),),
     ).fetchall():
         events += count
     for frame_id in dict.fromkeys(frame_id for _, frame_id in given):
@@ -262,7 +262,8 @@ def settle(db: Connection, rows: Iterable[tuple[int, int | None]], batches: Sequ
 def shorten(db: Connection, id: int, composition: bytes, events: int, *, decided: bool = False) -> None:
     """Replace a row by one with fewer matches; `decided`: it is no longer undecided."""
     db.execute(
-        "UPDATE outbox SET composition = ?, events = ?, doubt = iif(?, 0, doubt) WHERE id = ?",
+        "UPDATE outbox SET composition = ?, events = ?, doubt = CASE WHEN ? != 0 THEN 0 ELSE doubt END"
+        " WHERE id = ?",
         (composition, events, decided, id),
     )
 
@@ -285,10 +286,7 @@ def _keys(frame_id: int) -> tuple[int, int]:
 
 def take_id(db: Connection) -> int:
     """Reserve a row id; there was a row before."""
-    row = db.execute(
-        "UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'outbox' RETURNING seq"
-    ).fetchone()
-    return int(row[0])
+    return db.skip_id("outbox")
 
 
 class Page(NamedTuple):
@@ -304,15 +302,14 @@ class Page(NamedTuple):
 # -- reading --------------------------------------------------------------------------------------------
 
 _ROW = (
-    "id, coalesce(address, ''), frame_id, coalesce(composition, x''), events, created, doubt, subscription,"
-    " coalesce(body, x'')"
+    "id, coalesce(address, ''), frame_id, coalesce(composition, CAST('' AS BLOB)), events, created, doubt,"
+    " subscription, coalesce(body, CAST('' AS BLOB))"
 )
 
 
 def last_row(db: Connection) -> int:
     """Return the id of the newest row ever written."""
-    found = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'").fetchone()
-    return int(found[0]) if found else 0
+    return db.last_id("outbox")
 
 
 def newest_frame_id(db: Connection) -> int:
@@ -371,8 +368,7 @@ def rows_at(db: Connection, address: str) -> list[Row]:
 def rows_by_id(db: Connection, ids: Sequence[int]) -> list[Row]:
     """Return existing rows by id, in order."""
     found = db.execute(
-        f"SELECT {_ROW} FROM outbox WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
-        (msgspec.json.encode(list(ids)).decode(),),
+        f"SELECT {_ROW} FROM outbox WHERE {db.any_of('id')} ORDER BY id", (db.array(list(ids)),)
     )
     return [Row(*values) for values in found]
 
@@ -408,9 +404,8 @@ def read_events(db: Connection, frame_id: int, places: Sequence[int]) -> dict[in
     """Return payloads of a frame by place."""
     first = frame_id << FRAME_BITS
     found = db.execute(
-        "SELECT key, topic, id, stamp, body, trace FROM events"
-        " WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key",
-        (msgspec.json.encode([first | place for place in places]).decode(),),
+        f"SELECT key, topic, id, stamp, body, trace FROM events WHERE {db.any_of('key')} ORDER BY key",
+        (db.array([first | place for place in places]),),
     )
     return {key - first: Event(*values) for key, *values in found}
 
@@ -503,10 +498,10 @@ def release(db: Connection, subscription: str, phases: Sequence[Phase]) -> list[
             address, stream, *_ = found[number]
             # Rows of streams count for limits (see `usage`), rows of sinks do not.
             db.execute(
-                "INSERT INTO outbox (address, subscription, frame_id, events, composition, created, doubt,"
-                " bytes) SELECT ?1, ?2, frame_id, events, composition, ?3, doubt, iif(?2 IS NULL, 0, bytes)"
-                " FROM outbox WHERE id = ?4",
-                (address, stream, now, id),
+                "INSERT INTO outbox (id, address, subscription, frame_id, events, composition, created,"
+                " doubt, bytes) SELECT ?1, ?2, ?3, frame_id, events, composition, ?4, doubt,"
+                " CASE WHEN CAST(?3 AS TEXT) IS NULL THEN 0 ELSE bytes END FROM outbox WHERE id = ?5",
+                (db.next_ids("outbox", 1), address, stream, now, id),
             )
             db.execute("DELETE FROM outbox WHERE id = ?", (id,))
     # Newer rows name an ended version now.
@@ -533,7 +528,7 @@ def mark(db: Connection, kind: Literal["dropped", "passed"], address: str, row: 
     """Store up to which row a stream was dropped or passed."""
     db.execute(
         f"INSERT INTO stream_marks (address, {kind}) VALUES (?1, ?2)"
-        f" ON CONFLICT (address) DO UPDATE SET {kind} = max({kind}, ?2)",
+        f" ON CONFLICT (address) DO UPDATE SET {kind} = ?2 WHERE stream_marks.{kind} < ?2",
         (address, row),
     )
 

@@ -6,7 +6,6 @@ fails. All of its methods run in the writer's thread, so the state needs no lock
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
@@ -14,6 +13,8 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from edn.runtime import disk
+from edn.runtime.disk import SqliteConnection
+from edn.runtime.sql import Connection
 from edn.runtime.sqlite_writer import Mode, Operation, SqliteWriter
 
 logger = structlog.get_logger()
@@ -29,7 +30,7 @@ class Job(Generic[Result]):
     #: whether it runs alone and outside any transaction
     bare: bool = False
 
-    def work(self, db: sqlite3.Connection) -> Result:
+    def work(self, db: Connection) -> Result:
         """Writes; an exception rolls the job back."""
         raise NotImplementedError
 
@@ -43,15 +44,15 @@ class Job(Generic[Result]):
 class Call(Job[Result]):
     """Runs a function as a job; one that is not `fresh` must not read the registry."""
 
-    def __init__(self, function: Callable[[sqlite3.Connection], Result], *, fresh: bool = True) -> None:
+    def __init__(self, function: Callable[[Connection], Result], *, fresh: bool = True) -> None:
         self._function = function
         self.fresh = fresh
 
-    def work(self, db: sqlite3.Connection) -> Result:
+    def work(self, db: Connection) -> Result:
         return self._function(db)
 
 
-class Entry(Operation[sqlite3.Connection]):
+class Entry(Operation[Connection]):
     """A queued job and its caller's future."""
 
     __slots__ = ("future", "job")
@@ -64,20 +65,20 @@ class Entry(Operation[sqlite3.Connection]):
     def is_wanted(self) -> bool:
         return self.future.set_running_or_notify_cancel()
 
-    def work(self, context: sqlite3.Connection) -> Any:
+    def work(self, context: Connection) -> Any:
         return self.job.work(context)
 
     def undo(self) -> None:
         self.job.undo()
 
 
-class Writer(SqliteWriter[sqlite3.Connection]):
+class Writer(SqliteWriter[Connection]):
     #: jobs per transaction
     GROUP = 256
 
     def __init__(
         self,
-        db: sqlite3.Connection,
+        db: SqliteConnection,
         on_fatal: Callable[[BaseException], None],
         *,
         on_full: Callable[[], None] = lambda: None,
@@ -89,6 +90,7 @@ class Writer(SqliteWriter[sqlite3.Connection]):
         error.
         """
         super().__init__(db, name="writer", group=self.GROUP, on_failure=on_failure)
+        self._db = db
         self._on_fatal = on_fatal
         self._on_full = on_full
         self._closed = False
@@ -107,13 +109,13 @@ class Writer(SqliteWriter[sqlite3.Connection]):
         self._closed = True
         super().close()
 
-    def begin(self) -> sqlite3.Connection:
-        return self.connection
+    def begin(self) -> Connection:
+        return self._db
 
     def finish(
         self,
-        context: sqlite3.Connection,
-        operations: Sequence[Operation[sqlite3.Connection]],
+        context: Connection,
+        operations: Sequence[Operation[Connection]],
         error: Exception | None,
     ) -> None:
         entries = [one for one in operations if isinstance(one, Entry)]
