@@ -11,7 +11,7 @@ import sys
 
 from dispatcher.app import create_app
 from dispatcher.config import Settings
-from dispatcher.store.event_log import DatabaseError
+from dispatcher.store.sqlite.log import DatabaseError
 from edn import summary
 from edn.errors import EdnError
 from edn.http.request_limits import Connections

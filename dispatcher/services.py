@@ -33,6 +33,7 @@ from dispatcher.servers.summaries import Summaries
 from dispatcher.servers.upkeep import Upkeep
 from dispatcher.store import change_feed
 from dispatcher.store.event_log import Log
+from dispatcher.store.sqlite.log import SqliteLog
 from dispatcher.subscriptions.installer import SubscriptionInstaller
 from dispatcher.subscriptions.replay import Replayer
 from dispatcher.subscriptions.requests import SubscriptionRequests
@@ -62,7 +63,7 @@ class Services:
 
     def _make_core(self, settings: Settings) -> None:
         """Creates the store, the pipeline to the servers, and the link to other dispatchers."""
-        self.log = log = Log(
+        self.log: Log = SqliteLog(
             settings.data,
             clock=clock.now,
             steady=clock.steady,
@@ -70,6 +71,7 @@ class Services:
             resume=lambda saved, least: clock.resume(saved, settings.clock, least=least),
             watermark=settings.disk_reserve,
         )
+        log = self.log
         change_feed.prepare(log, shared=bool(settings.peers))
         self.table = RoutingTable(router=settings.router, cut=settings.cut, bloom=settings.bloom)
         self.members = ServerRegistry()

@@ -16,7 +16,6 @@ from edn.errors import Unavailable
 from edn.formats.consent import consent_url
 from edn.runtime import clock
 from edn.runtime.ownership import any_thread, owned, share
-from edn.runtime.process import copy_in
 from edn_server.api.proxy import DispatcherProxy
 from edn_server.api.refusals import Refusals
 from edn_server.config import Settings
@@ -236,9 +235,7 @@ class Services:
 
     async def backup(self) -> Path:
         """Copy the database consistently; the caller deletes the file."""
-        target = copy_in(self._store.path)
-        await self._store.copy(target)
-        return target
+        return await self._store.backup()
 
     # -- registration and the clock ---------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import pytest
 
 from dispatcher.store.event_log import Log
 from dispatcher.store.records import Record
+from dispatcher.store.sqlite.log import SqliteLog
 
 Work = Callable[[Log], Awaitable[None]]
 
@@ -26,7 +27,7 @@ class Engine:
     now: float = 1000.0
 
     def open(self) -> Log:
-        return Log(self.place, on_commit=self.seen.extend, clock=lambda: self.now)
+        return SqliteLog(self.place, on_commit=self.seen.extend, clock=lambda: self.now)
 
     def run(self, work: Work) -> None:
         """Open the store, work with it, and close it."""

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from edn.runtime import disk, sqlite_writer
+from edn.runtime import disk, group_writer
 from edn.runtime.disk import SqliteConnection
-from edn.runtime.sqlite_writer import Mode, Operation, SqliteWriter
+from edn.runtime.group_writer import Mode, Operation
+from edn.runtime.sqlite_writer import SqliteWriter
 
 WAIT = 30
 
@@ -125,7 +126,7 @@ def test_modes_say_who_shares_a_transaction(
 def test_a_transaction_is_bounded_in_operations_and_bytes(
     connection: SqliteConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_writer, "GROUP_BYTES", 100)
+    monkeypatch.setattr(group_writer, "GROUP_BYTES", 100)
     writer = Recorder(connection, group=3)
     sizes = [0, 0, 0, 0, 60, 60, 200, 0]
     writer.run([Recorded(number, size=size) for number, size in enumerate(sizes)])

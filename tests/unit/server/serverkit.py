@@ -19,7 +19,7 @@ from edn_server.outbox import bodies, cleanup
 from edn_server.storage import outbox
 from edn_server.storage.database import SqliteStore
 from edn_server.storage.interface import Reader
-from edn_server.storage.writer import Writer
+from edn_server.storage.writer import SqliteJobs, Writer
 from edn_server.subscriptions.load import load
 from edn_server.subscriptions.store import StoreVersions, bind_filters
 
@@ -100,7 +100,7 @@ class Kit:
         self.epoch = self.folder.identity.epoch
         self.db = self.folder.connect()
         self.registry = load(self.db)
-        self.writer = Writer(self.db, self.fatal.append)
+        self.writer = Writer(lambda writer: SqliteJobs(writer, self.db), self.fatal.append)
         share(self.registry)
 
     def close(self) -> None:
