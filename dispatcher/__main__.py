@@ -1,7 +1,7 @@
 """`python -m dispatcher`: runs the dispatcher.
 
-Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start (data folder, secret, port) or failed; 2 wrong
-settings.
+Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start (data folder, database, secret, port) or failed;
+2 wrong settings; 6 another dispatcher owns the log in the database, and a restart waits for it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def main(argv: list[str] | None = None) -> int:
         settings = Settings.load(sys.argv[1:] if argv is None else argv, os.environ)
         keep_private()
         configure_logs()
-        lock = disk.open_with_room(settings.data, lambda: lock_folder(settings.data))
+        lock = None
+        if settings.database is None:
+            lock = disk.open_with_room(settings.folder, lambda: lock_folder(settings.folder))
         listeners = [bind(settings.host, settings.port)]
         bound: dict[str, object] = {"url": url_of(listeners[0])}
         ready = {"role": "dispatcher", **bound}
@@ -35,7 +37,10 @@ def main(argv: list[str] | None = None) -> int:
             bound["admin_port"] = listeners[1].getsockname()[1]
             ready["admin"] = url_of(listeners[1])
         settings = settings.model_copy(update=bound)
-        app = disk.open_with_room(settings.data, lambda: create_app(settings))
+        if settings.database is None:
+            app = disk.open_with_room(settings.folder, lambda: create_app(settings))
+        else:
+            app = create_app(settings)
     except EdnError as error:
         return report_failure("dispatcher", error)
     except DatabaseError as error:  # such as a full disk
@@ -45,7 +50,8 @@ def main(argv: list[str] | None = None) -> int:
     online.warm()
     connections = Connections(settings.connections_per_address, settings.uncounted_clients)
     serve(app, listeners, {**ready, "log": app.state.services.log.id}, connections)
-    os.close(lock)
+    if lock is not None:
+        os.close(lock)
     return 0
 
 

@@ -78,7 +78,7 @@ class Housekeeping:
                     await self.streams.trim()
                 await self._collect_versions()
                 await self._trim_batches()
-            except (StoreError, Unavailable) as error:
+            except (*StoreError, Unavailable) as error:
                 logger.error("housekeeping_failed", exc_info=error)
 
     async def write_counters(self) -> None:

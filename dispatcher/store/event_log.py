@@ -175,8 +175,8 @@ class Log(ABC):
         """Open another connection that reads committed state; the caller closes it."""
 
     @abstractmethod
-    async def backup(self, target: Path) -> None:
-        """Write a consistent copy of the database to a file."""
+    async def backup(self) -> Path:
+        """Write a consistent copy of the database to a file that the caller deletes."""
 
     def measure_space(self) -> Space:
         """Measure the free space of the disk and in the file; cheap enough for every second."""

@@ -18,17 +18,7 @@ import numpy as np
 from dispatcher.store.records import ControlRecord, EventsRecord, Record, events_payload, expiries_of
 from edn import protocol
 from edn.arrays import Floats
-from edn.errors import Unavailable
 from edn.runtime.sql import Connection as Connection
-
-
-class Fenced(Unavailable):
-    """Another process owns the log; this one must stop. SQLite never raises it."""
-
-
-class InDoubt(Unavailable):
-    """The outcome of a commit is unknown. SQLite never raises it."""
-
 
 # -- queries --------------------------------------------------------------------------------------------
 

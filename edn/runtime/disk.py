@@ -241,6 +241,28 @@ class Disk:
         return free_reserve(self._reserve.parent)
 
 
+class NoDisk(Disk):
+    """The disk of a database on another machine, which others watch."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(os.devnull), watermark=1 << 62, reserve=0)
+
+    def measure(self, reader: Connection, /) -> Space:
+        return Space(0, 0, 0)
+
+    def shortage(self, space: Space, coming: int = 0) -> Shortage | None:
+        return None
+
+    def slack(self, space: Space) -> int:
+        return 0
+
+    def keep_reserve(self, space: Space) -> None:
+        pass
+
+    def free_reserve(self) -> bool:
+        return False
+
+
 def copy(database: Path, target: Path, *, watermark: int) -> None:
     """Writes a consistent, compact copy of a database in use; in any thread.
 

@@ -75,6 +75,8 @@ class GroupWriter(Generic[Context]):
         self.patience = 0.0
         #: error after which all operations fail
         self.broken: BaseException | None = None
+        #: seconds without an operation after which `idle` is called
+        self.idle_seconds: float | None = None
         self._group = group
         self._on_failure = on_failure
         self._queue: queue.SimpleQueue[Operation[Context] | None] = queue.SimpleQueue()
@@ -97,6 +99,9 @@ class GroupWriter(Generic[Context]):
     def commit(self, group: list[Operation[Context]]) -> None:
         """Runs the operations in one transaction and calls `finish`."""
         raise NotImplementedError
+
+    def idle(self) -> None:
+        """Called every `idle_seconds` without operations."""
 
     def disconnect(self) -> None:
         """Closes the database after the last transaction."""
@@ -128,11 +133,18 @@ class GroupWriter(Generic[Context]):
             self._on_failure()
             raise
 
+    def _next(self) -> Operation[Context] | None:
+        while True:
+            try:
+                return self._queue.get(timeout=self.idle_seconds)
+            except queue.Empty:
+                self.idle()
+
     def _turn(self) -> None:
         following: Operation[Context] | None = None
         stopping, shared = False, False
         while True:
-            first = following or (None if stopping else self._queue.get())
+            first = following or (None if stopping else self._next())
             following = None
             if first is None:
                 return

@@ -10,6 +10,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
+from edn.errors import Unavailable
+
+
+class DatabaseUnavailable(Unavailable):
+    """The database does not answer, or refused a transaction."""
+
+
+class Fenced(DatabaseUnavailable):
+    """Another process owns the log or the shard; this one must stop."""
+
+
+class InDoubt(DatabaseUnavailable):
+    """The outcome of a commit is unknown."""
+
 
 class Rows(Protocol):
     """The result of a statement."""

@@ -35,6 +35,8 @@ class ServerStatus:
 
     def not_ready(self) -> str | None:
         """Returns why this server is not ready; None if it is."""
+        if self.store.unavailable is not None:
+            return self.store.unavailable
         shortage = self.shortage()
         if shortage is not None:
             return str(shortage)

@@ -27,6 +27,7 @@ from dispatcher.store.sqlite import schema
 from edn.errors import Unavailable
 from edn.runtime import disk
 from edn.runtime.group_writer import GroupWriter, Operation
+from edn.runtime.process import copy_in
 from edn.runtime.sqlite_writer import SqliteWriter
 
 logger = structlog.get_logger()
@@ -197,5 +198,7 @@ class SqliteLog(Log):
             if time.monotonic() >= until:
                 return
 
-    async def backup(self, target: Path) -> None:
+    async def backup(self) -> Path:
+        target = copy_in(self._path.parent)
         await asyncio.to_thread(disk.copy, self._path, target, watermark=self.disk.watermark)
+        return target
