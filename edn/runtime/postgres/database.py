@@ -22,7 +22,8 @@ from typing import Any
 
 import psycopg
 from psycopg import conninfo, errors, sql
-from psycopg.types.numeric import Int8BinaryDumper, NumericBinaryLoader
+from psycopg.types.array import ListBinaryDumper
+from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper, NumericBinaryLoader
 from psycopg.types.string import StrBinaryDumper
 
 from edn.errors import InvalidInput
@@ -224,9 +225,12 @@ def _line(error: BaseException) -> str:
 
 def _adapt(session: Session) -> None:
     """Maps types: integers and booleans to bigint, strings to text, sums to integers."""
+    # Both formats: an array of numbers in text would get the type of its first one.
+    session.adapters.register_dumper(int, Int8Dumper)
     session.adapters.register_dumper(int, Int8BinaryDumper)
     session.adapters.register_dumper(bool, Int8BinaryDumper)
     session.adapters.register_dumper(str, StrBinaryDumper)
+    session.adapters.register_dumper(list, ListBinaryDumper)
     session.adapters.register_loader("numeric", _Whole)
 
 
