@@ -77,6 +77,7 @@ def test_events_reach_subscribers_over_restarts_and_crashes(network: Network, re
         assert arrived(receiver, name) == sorted(events)
 
 
+@pytest.mark.slow
 def test_without_the_database_nothing_is_acknowledged_and_the_network_recovers(
     network: Network, receiver: Receiver, database: Cluster
 ) -> None:

@@ -126,6 +126,7 @@ def test_a_second_owner_waits_for_the_first_and_continues_its_log(database: Data
     assert run(second) == [4]
 
 
+@pytest.mark.slow
 def test_an_owner_that_died_is_replaced_when_its_lease_is_over(owner: Owner, database: Database) -> None:
     owner.send("append")
     assert owner.line() == "1"
@@ -133,7 +134,10 @@ def test_an_owner_that_died_is_replaced_when_its_lease_is_over(owner: Owner, dat
     assert run(PostgresLog(database)) == [2]
 
 
-@pytest.mark.parametrize("inside", [False, True], ids=["idle", "inside a transaction"])
+@pytest.mark.parametrize(
+    "inside",
+    [pytest.param(False, id="idle", marks=pytest.mark.slow), pytest.param(True, id="inside a transaction")],
+)
 def test_a_stopped_owner_never_commits_after_its_replacement(
     owner: Owner, database: Database, postgres: Cluster, inside: bool
 ) -> None:
@@ -168,6 +172,7 @@ def test_the_token_is_compared_in_every_transaction(database: Database, postgres
     assert offsets(postgres, database) == [1]
 
 
+@pytest.mark.slow
 def test_a_lease_is_renewed_without_operations(database: Database) -> None:
     log = PostgresLog(database)
 
@@ -197,7 +202,10 @@ def through(proxy: Proxy, postgres: Cluster, database: Database) -> Database:
     return Database.parse(proxy.url(postgres), database.schema, allow_single=True)
 
 
-@pytest.mark.parametrize("arrives", [True, False], ids=["answer lost", "request lost"])
+@pytest.mark.parametrize(
+    "arrives",
+    [pytest.param(True, id="answer lost"), pytest.param(False, id="request lost", marks=pytest.mark.slow)],
+)
 def test_a_commit_without_an_answer_is_resolved_by_a_write(
     proxy: Proxy, postgres: Cluster, database: Database, arrives: bool
 ) -> None:
@@ -265,6 +273,7 @@ def test_a_connection_that_is_cut_between_commits_is_opened_again(
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_commit_that_is_not_replicated_is_not_acknowledged() -> None:
     """Cancelling its wait makes the server report success, with a warning only."""
     with cluster() as primary:
