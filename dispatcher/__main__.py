@@ -1,7 +1,7 @@
 """`python -m dispatcher`: runs the dispatcher.
 
-Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start (data folder, secret, port) or failed; 2 wrong
-settings.
+Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start (data folder, database, secret, port) or failed;
+2 wrong settings; 6 another dispatcher owns the log in the database, and a restart waits for it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 from dispatcher.app import create_app
 from dispatcher.config import Settings
-from dispatcher.store.event_log import DatabaseError
+from dispatcher.store.sqlite.log import DatabaseError
 from edn import summary
 from edn.errors import EdnError
 from edn.http.request_limits import Connections
@@ -27,7 +27,9 @@ def main(argv: list[str] | None = None) -> int:
         keep_private()
         configure_logs()
         tracing.configure("edn-dispatcher")
-        lock = disk.open_with_room(settings.data, lambda: lock_folder(settings.data))
+        lock = None
+        if settings.database is None:
+            lock = disk.open_with_room(settings.folder, lambda: lock_folder(settings.folder))
         listeners = [bind(settings.host, settings.port)]
         bound: dict[str, object] = {"url": url_of(listeners[0])}
         ready = {"role": "dispatcher", **bound}
@@ -36,7 +38,10 @@ def main(argv: list[str] | None = None) -> int:
             bound["admin_port"] = listeners[1].getsockname()[1]
             ready["admin"] = url_of(listeners[1])
         settings = settings.model_copy(update=bound)
-        app = disk.open_with_room(settings.data, lambda: create_app(settings))
+        if settings.database is None:
+            app = disk.open_with_room(settings.folder, lambda: create_app(settings))
+        else:
+            app = create_app(settings)
     except EdnError as error:
         return report_failure("dispatcher", error)
     except DatabaseError as error:  # such as a full disk
@@ -46,7 +51,8 @@ def main(argv: list[str] | None = None) -> int:
     online.warm()
     connections = Connections(settings.connections_per_address, settings.uncounted_clients)
     serve(app, listeners, {**ready, "log": app.state.services.log.id}, connections)
-    os.close(lock)
+    if lock is not None:
+        os.close(lock)
     return 0
 
 

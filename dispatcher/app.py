@@ -194,7 +194,7 @@ def _routers(parts: Services) -> list[APIRouter]:
             parts.admission,
             parts.runner.figures,
         ),
-        backup.routes(parts.settings.data, log, members, calls, parts.backup_gate),
+        backup.routes(log, members, calls, parts.backup_gate),
         repartitions.routes(parts.runner, parts.handover, parts.advisor),
         delivery.routes(log, members, calls, requests.find),
         streams.routes(log, calls, requests.find, guard),

@@ -134,6 +134,15 @@ class Settings(ServiceSettings):
             )
         return is_open
 
+    @field_validator("peers")
+    @classmethod
+    def _refuse_peers_with_database(cls, peers: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if peers and info.data.get("database") is not None:
+            raise PydanticCustomError(
+                "rule", "must not be given together with --database: dispatchers share the database"
+            )
+        return peers
+
     @field_validator("lag_limit")
     @classmethod
     def _disable_lag_limit(cls, limit: int | None) -> int | None:

@@ -33,6 +33,7 @@ from dispatcher.servers.summaries import Summaries
 from dispatcher.servers.upkeep import Upkeep
 from dispatcher.store import change_feed
 from dispatcher.store.event_log import Log
+from dispatcher.store.sqlite.log import SqliteLog
 from dispatcher.subscriptions.installer import SubscriptionInstaller
 from dispatcher.subscriptions.replay import Replayer
 from dispatcher.subscriptions.requests import SubscriptionRequests
@@ -43,9 +44,41 @@ from dispatcher.subscriptions.topics import Topics
 from dispatcher.tuning.loop import Tuner, stored_tuning
 from edn.errors import Unavailable
 from edn.runtime import clock
+from edn.runtime.process import report_wait
 from edn.runtime.tasks import Tasks, periodic
 
 logger = structlog.get_logger()
+
+
+def open_log(settings: Settings) -> Log:
+    """Opens the log in the data folder or in the network's database; raises `CannotStart`."""
+
+    def resume(saved: object, least: float) -> None:
+        clock.resume(saved, settings.clock, least=least)
+
+    if settings.database is None:
+        return SqliteLog(
+            settings.folder,
+            clock=clock.now,
+            steady=clock.steady,
+            estimate=clock.estimate,
+            resume=resume,
+            watermark=settings.disk_reserve,
+        )
+    # Imported here: a network on SQLite needs no driver of PostgreSQL.
+    from dispatcher.store.postgres.log import PostgresLog
+    from edn.runtime.postgres.database import Database
+
+    return PostgresLog(
+        Database.parse(
+            settings.database, settings.database_schema, allow_single=settings.allow_single_database
+        ),
+        clock=clock.now,
+        steady=clock.steady,
+        estimate=clock.estimate,
+        resume=resume,
+        on_wait=lambda seconds: report_wait(f"another dispatcher owns the log for {seconds:.1f} s more"),
+    )
 
 
 class Services:
@@ -62,15 +95,9 @@ class Services:
 
     def _make_core(self, settings: Settings) -> None:
         """Creates the store, the pipeline to the servers, and the link to other dispatchers."""
-        self.log = log = Log(
-            settings.data,
-            clock=clock.now,
-            steady=clock.steady,
-            estimate=clock.estimate,
-            resume=lambda saved, least: clock.resume(saved, settings.clock, least=least),
-            watermark=settings.disk_reserve,
-        )
-        change_feed.prepare(log, shared=bool(settings.peers))
+        self.log = log = open_log(settings)
+        if settings.database is None:
+            change_feed.prepare(log, shared=bool(settings.peers))
         self.table = RoutingTable(router=settings.router, cut=settings.cut, bloom=settings.bloom)
         self.members = ServerRegistry()
         self.calls = ServerClient(settings, self.members)

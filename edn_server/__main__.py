@@ -1,8 +1,9 @@
 """`python -m edn_server`: the server as a process.
 
-Exit codes: 0 stopped by SIGTERM or SIGINT; 1 it could not start (data folder, secret, port), or something
-failed that nobody foresaw; 2 wrong settings; 3 the dispatcher refused it; 4 memory and disk no longer agreed,
-and a restart mends that; 5 the disk failed (an I/O error), and a restart recovers from what it holds.
+Exit codes: 0 stopped by SIGTERM or SIGINT; 1 it could not start (data folder, database, secret, port), or
+something failed that nobody foresaw; 2 wrong settings; 3 the dispatcher refused it; 4 memory and disk no
+longer agreed, and a restart mends that; 5 the disk failed (an I/O error), and a restart recovers from what it
+holds; 6 another process owns this server's shard of the database, and a restart waits for it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ def main(argv: list[str] | None = None) -> int:
         configure_logs()
         tracing.configure("edn-server")
         _raise_descriptor_limit()
-        services = disk.open_with_room(settings.data, lambda: Services(settings))
+        if settings.database is None:
+            services = disk.open_with_room(settings.folder, lambda: Services(settings))
+        else:
+            services = Services(settings)
         try:
             listener = bind(settings.host, settings.port)
         except EdnError:

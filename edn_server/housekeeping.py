@@ -23,9 +23,9 @@ from edn_server.outbox import cleanup
 from edn_server.sinks.consent import FORGET_SECONDS, Consents
 from edn_server.sinks.sse import TRIM_SECONDS, Streams
 from edn_server.storage import addresses, delivered_ids
-from edn_server.storage.database import SqliteStore, shrink_memory
 from edn_server.storage.dead_letters import STEP
 from edn_server.storage.interface import StoreError
+from edn_server.storage.store import Store
 from edn_server.storage.writer import Call
 from edn_server.subscriptions.registry import SubscriptionRegistry
 from edn_server.subscriptions.view import RegistryView
@@ -46,7 +46,7 @@ PURGE_STEPS = 20
 @dataclass(slots=True)
 class Housekeeping:
     settings: Settings
-    store: SqliteStore
+    store: Store
     registry: SubscriptionRegistry
     view: RegistryView
     notifier: Notifier
@@ -78,7 +78,7 @@ class Housekeeping:
                     await self.streams.trim()
                 await self._collect_versions()
                 await self._trim_batches()
-            except (StoreError, Unavailable) as error:
+            except (*StoreError, Unavailable) as error:
                 logger.error("housekeeping_failed", exc_info=error)
 
     async def write_counters(self) -> None:
@@ -134,8 +134,7 @@ class Housekeeping:
         if not self.registry.idle:
             return
         if await self.store.committed(cleanup.ForgetTopics(self.registry)):
-            # SQLite's page cache must shrink before memory can be released.
-            await self.store.committed(Call(shrink_memory))
+            await self.store.shrink_memory()
             await asyncio.to_thread(memory.release)
 
     async def _trim_batches(self) -> None:

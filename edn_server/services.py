@@ -16,7 +16,7 @@ from edn.errors import Unavailable
 from edn.formats.consent import consent_url
 from edn.runtime import clock, tracing
 from edn.runtime.ownership import any_thread, owned, share
-from edn.runtime.process import copy_in
+from edn.runtime.process import report_wait
 from edn_server.api.proxy import DispatcherProxy
 from edn_server.api.refusals import Refusals
 from edn_server.config import Settings
@@ -46,9 +46,10 @@ from edn_server.sinks.sse import Streams
 from edn_server.storage import outbox, usage
 from edn_server.storage.addresses import url_of
 from edn_server.storage.database import SqliteStore, save_clock, saved_clock
-from edn_server.storage.disk import DiskWatch
+from edn_server.storage.disk import DatabaseWatch, DiskWatch
 from edn_server.storage.interface import StoreError
 from edn_server.storage.outbox import Event
+from edn_server.storage.store import Store
 from edn_server.storage.writer import Call, Job, Result
 from edn_server.subscriptions.load import load
 from edn_server.subscriptions.view import RegistryView
@@ -58,6 +59,29 @@ logger = structlog.get_logger()
 #: exit codes of the process, besides 0 and 1 (it could not start)
 EXIT_REFUSED = 3
 EXIT_BROKEN = 4
+
+
+def open_store(settings: Settings) -> Store:
+    """Opens the data folder, or this server's shard of the network's database; raises `CannotStart`."""
+    if settings.database is None:
+        return SqliteStore(settings.folder, floor=settings.disk_floor)
+    # Imported here: a network on SQLite needs no driver of PostgreSQL.
+    from edn.runtime.postgres.database import Database
+    from edn_server.storage.postgres.store import PostgresStore
+
+    return PostgresStore(
+        Database.parse(
+            settings.database, settings.database_schema, allow_single=settings.allow_single_database
+        ),
+        settings.id,
+        on_wait=lambda seconds: report_wait(f"another process owns the shard for {seconds:.1f} s more"),
+    )
+
+
+def _watch(store: Store, settings: Settings) -> DiskWatch | DatabaseWatch:
+    if isinstance(store, SqliteStore):
+        return DiskWatch(store, server=settings.id, floor=settings.disk_floor)
+    return DatabaseWatch(store, server=settings.id)
 
 
 @owned("loop")
@@ -72,7 +96,7 @@ class Services:
         self._tasks: list[asyncio.Task[None]] = []
         self._registrations: list[Registration] = []
 
-        self._store = store = SqliteStore(settings.data, floor=settings.disk_floor)
+        self._store = store = open_store(settings)
         self._key, self._epoch = store.identity.key, store.identity.epoch
         clock.resume(store.load(saved_clock), settings.clock)
         self.registry = store.load(load)
@@ -82,7 +106,7 @@ class Services:
         frame_id = store.load(outbox.newest_frame_id) + 1
         backlog = store.load(outbox.backlog)
         consents = store.load(consent.load)
-        self.disk = DiskWatch(store, server=settings.id, floor=settings.disk_floor)
+        self.disk = _watch(store, settings)
         store.start(self._on_fatal, self.disk.on_full)
         share(self.registry)
 
@@ -236,9 +260,7 @@ class Services:
 
     async def backup(self) -> Path:
         """Copy the database consistently; the caller deletes the file."""
-        target = copy_in(self._store.path)
-        await self._store.copy(target)
-        return target
+        return await self._store.backup()
 
     # -- registration and the clock ---------------------------------------------------------------------
 
@@ -264,7 +286,7 @@ class Services:
     async def _save_clock(self, text: str) -> None:
         try:
             await self._store.committed(Call(lambda db: save_clock(db, text)))
-        except (StoreError, Unavailable) as error:
+        except (*StoreError, Unavailable) as error:
             logger.warning("clock_not_saved", reason=str(error))
 
     async def _step_clock(self) -> None:

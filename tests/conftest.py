@@ -8,6 +8,14 @@ import pytest
 
 from tests.faults import defects, patches
 from tests.network import Hook, Network, Process, Receiver
+from tests.postgres import Cluster, cluster
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    """A PostgreSQL server without a replica; tests use schemas of their own."""
+    with cluster() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

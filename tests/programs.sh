@@ -20,6 +20,8 @@ want strace strace
 want node nodejs
 want npm npm
 want systemd-analyze systemd
+# Debian keeps PostgreSQL's programs off the path. The tests start servers of their own.
+[ -x /usr/lib/postgresql/15/bin/postgres ] || want postgres postgresql
 installable=("${packages[@]}")
 want promtool prometheus
 [ ${#missing[@]} -gt 0 ] || exit 0

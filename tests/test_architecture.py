@@ -119,6 +119,7 @@ SHARED = {
 #: The only places of these libraries, by the beginning of a module's name.
 PLACES: dict[str, tuple[str, ...]] = {
     "sqlite3": ("dispatcher.store", "edn_server.storage", "edn.runtime.sqlite_writer", "edn.runtime.disk"),
+    "psycopg": ("edn.runtime.postgres",),
     "fastapi": (
         "dispatcher.api",
         "dispatcher.app",
@@ -145,7 +146,9 @@ FREE = ("evaluation", "load", "edn.tools", "edn.cli")
 
 #: What code without I/O never imports, by the beginning of a module's name.
 PURE = ("edn.model", "edn.index", "edn.summary", "edn.protocol", "edn.formats", "selftune.paper")
-INPUT_OUTPUT = frozenset({"asyncio", "http", "httpx", "socket", "sqlite3", "ssl", "subprocess", "uvicorn"})
+INPUT_OUTPUT = frozenset(
+    {"asyncio", "http", "httpx", "psycopg", "socket", "sqlite3", "ssl", "subprocess", "uvicorn"}
+)
 
 #: A statement of SQL at the beginning of a string.
 SQL = re.compile(
@@ -278,7 +281,7 @@ def places(sources: Sources) -> Iterator[str]:
 def sql(sources: Sources) -> Iterator[str]:
     """SQL stands in the stores."""
     for module, source in sources.items():
-        if begins(module, *FREE, *PLACES["sqlite3"]):
+        if begins(module, *FREE, *PLACES["sqlite3"], *PLACES["psycopg"]):
             continue
         tree = ast.parse(source)
         documents = {
@@ -354,11 +357,14 @@ def test_the_product_keeps_the_rules(rule: Rule) -> None:
         (acyclic, "edn.index.matcher", "def f():\n    from edn.index.bitmap import BitmapMatcher"),
         (places, "dispatcher.servers.registry", "import sqlite3"),
         (places, "edn_server.delivery.notifier", "from fastapi import Request"),
+        (places, "dispatcher.store.directory", "import psycopg"),
+        (places, "edn.runtime.sql", "from psycopg import Connection"),
         (places, "dispatcher.subscriptions.requests", "import pydantic"),
         (places, "dispatcher.routing.table", "import numba"),
         (places, "selftune.paper", "import pyspark.sql"),
         (sql, "dispatcher.subscriptions.replay", 'x = "SELECT a FROM replays WHERE b = ?"'),
         (sql, "edn_server.outbox.rows", 'db.execute("DELETE FROM outbox")'),
+        (sql, "edn.runtime.clock", 'x = "UPDATE leases SET fence = fence + 1"'),
         (pure, "edn.model.filter.parse", "import socket"),
         (pure, "edn.protocol.stream", "from asyncio import Queue"),
         (hooks, "dispatcher.store.event_log", 'broken = os.environ.get("EDN_TEST_DEFECT")'),

@@ -12,6 +12,7 @@ down. Valid keys from the same address pass: clients of a proxy share its addres
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,11 +46,12 @@ _INTERNAL = "/internal/"
 
 
 class Audit:
-    """Appends to the audit log of a data folder; event loop only."""
+    """Appends to the audit log of a data folder, or to standard error without one; event loop only."""
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = clock.now) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._path = folder / FILE
+    def __init__(self, folder: Path | None, clock: Callable[[], float] = clock.now) -> None:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        self._path = None if folder is None else folder / FILE
         self._clock = clock
         self._file: IO[bytes] = self._open()
         self._second = 0
@@ -116,20 +118,22 @@ class Audit:
             }
         try:
             self._file.write(msgspec.json.encode(line | fields) + b"\n")
-            if self._file.tell() > MOST_BYTES:
-                self._rotate()
+            if self._path is not None and self._file.tell() > MOST_BYTES:
+                self._rotate(self._path)
         except OSError as error:
             logger.error("audit_write_failed", reason=str(error))
 
     def _open(self) -> IO[bytes]:
+        if self._path is None:
+            return os.fdopen(os.dup(sys.stderr.fileno()), "ab", buffering=0)
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         return os.fdopen(descriptor, "ab", buffering=0)
 
-    def _rotate(self) -> None:
+    def _rotate(self, path: Path) -> None:
         # The old file is closed last: if the new one cannot be opened, lines still go to the old one.
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self._clock()))
-        self._path.rename(self._path.with_name(f"audit-{stamp}.jsonl"))
-        for old in sorted(self._path.parent.glob("audit-*.jsonl"))[:-KEPT]:
+        path.rename(path.with_name(f"audit-{stamp}.jsonl"))
+        for old in sorted(path.parent.glob("audit-*.jsonl"))[:-KEPT]:
             old.unlink()
         full, self._file = self._file, self._open()
         full.close()

@@ -90,10 +90,14 @@ class Admission:
 
     def accepting(self) -> bool:
         """Return whether events are accepted, at once or after a wait."""
-        return self._upkeep.shortage is None and self._leadership.accepting()
+        return (
+            self._upkeep.shortage is None and self._log.unavailable is None and self._leadership.accepting()
+        )
 
     def check(self) -> None:
         """Raise `Unavailable` unless events are accepted."""
+        if self._log.unavailable is not None:
+            raise Unavailable(self._log.unavailable, retry_after=1)
         if not self._leadership.accepting():
             raise Unavailable(
                 "this dispatcher is not in sync with the others yet; try again, or use another one",

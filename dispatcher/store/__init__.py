@@ -4,9 +4,9 @@ Only modules of this package contain SQL. They are named query functions whose f
 connection or the transaction. Callers pass them to `log.submit(...)` and `await log.reading(...)`. The
 package imports nothing else of the dispatcher.
 
-    interface      transactions, the interface of a store, its errors, helpers for queries
-    schema         tables, indexes, triggers, and the format number of a data folder
-    event_log      the log in SQLite
+    interface      transactions, errors, helpers for queries
+    event_log      the log, as the rest of the dispatcher sees it
+    sqlite         the log in SQLite, and its tables
     log_tail       the newest records of the log in memory
     records        records of the log, and their format on disk
     directory      subscriptions

@@ -96,7 +96,7 @@ def insert(connection: Connection, new: Subscription, attributes: frozenset[str]
     """Insert a subscription with its serial, or with the next one if it has none or the serial is used."""
     row = _row(new, attributes)
     if not new.serial or has_rows(connection, "SELECT 1 FROM subscriptions WHERE serial = ?", new.serial):
-        row["serial"] = None
+        row["serial"] = connection.next_ids("subscriptions", 1)
     insert_row(connection, "subscriptions", row)
 
 
@@ -165,14 +165,14 @@ def page(
         values.append(owner)
     if search is not None:
         text = (
-            f"substr(id, instr(id, '{namespace.OWNED}') + 1) || char(10) || owner || char(10) || url"
-            " || char(10) || coalesce(recipient, '')"
+            f"substr(id, instr(id, '{namespace.OWNED}') + 1) || '\n' || owner || '\n' || url"
+            " || '\n' || coalesce(recipient, '')"
         )
-        conditions.append(f"instr(lower({text} || char(10) || coalesce(filter, '')), lower(?))")
+        conditions.append(f"instr(lower({text} || '\n' || coalesce(filter, '')), lower(?)) > 0")
         values.append(search)
     conditions.append("subtree IS NULL" if members else f"instr(id, '{namespace.MEMBER}') = 0")
 
-    def rows(condition: str, *more: int | str, source: str = "subscriptions") -> list[Subscription]:
+    def rows(condition: str, *more: Any, source: str = "subscriptions") -> list[Subscription]:
         found = connection.execute(
             f"SELECT {_FIELDS} FROM {source} WHERE {' AND '.join([*conditions, condition])}"
             " ORDER BY serial LIMIT ?",
@@ -181,15 +181,15 @@ def page(
         return [_load(row) for row in found]
 
     def of_subtrees(condition: str, *more: int | str) -> list[Subscription]:
-        # Subtree subscriptions are few, so SQLite must not scan all rows.
-        indexed = "subscriptions INDEXED BY subscriptions_by_subtree"
+        # Subtree subscriptions are few, so the engine must not scan all rows.
+        indexed = connection.indexed("subscriptions", "subscriptions_by_subtree")
         return [] if members else rows(f"subtree IS NOT NULL AND {condition}", *more, source=indexed)
 
     if topics is None:
         found = rows("TRUE")
     elif below is not None:
         stem = namespace.path_prefix(below)
-        found = rows("topic IN (SELECT value FROM json_each(?))", json.dumps(topics))
+        found = rows(connection.any_of("topic"), connection.array(topics))
         found += of_subtrees(_INSIDE, stem, stem, stem)
     else:
         having = "EXISTS (SELECT 1 FROM subscriptions m WHERE m.id = subscriptions.id || ?)"
@@ -215,8 +215,8 @@ def reaching(connection: Connection, path: str, now: int) -> list[Subscription]:
     """Return the live subscriptions to subtrees that contain a topic, with or without a member for it."""
     return _select(
         connection,
-        "subtree IN (SELECT value FROM json_each(?)) AND (expires IS NULL OR expires > ?)",
-        json.dumps(namespace.subtrees_of(path)),
+        f"{connection.any_of('subtree')} AND (expires IS NULL OR expires > ?)",
+        connection.array(list(namespace.subtrees_of(path))),
         now,
     )
 
@@ -241,7 +241,7 @@ def orphans(connection: Connection) -> list[str]:
     """Return the members whose subtree subscription has ended."""
     return first_column(
         connection,
-        "SELECT id FROM subscriptions m WHERE instr(id, ?1) AND NOT EXISTS (SELECT 1 FROM subscriptions p"
+        "SELECT id FROM subscriptions m WHERE instr(id, ?1) > 0 AND NOT EXISTS (SELECT 1 FROM subscriptions p"
         " WHERE p.id = substr(m.id, 1, instr(m.id, ?1) - 1) AND p.subtree IS NOT NULL)",
         namespace.MEMBER,
     )
@@ -328,8 +328,8 @@ def count_of_tenant(connection: Connection, tenant: str, without: Collection[str
         f" WHERE (topic IN ({_TOPICS}) AND instr(id, '{namespace.MEMBER}') = 0"
         "  OR (subtree IS NOT NULL AND substr(subtree, 1, length(?2)) = ?2"
         "   AND instr(subtree, '/') = length(?2)))"
-        " AND id NOT IN (SELECT value FROM json_each(?3))",
-        (tenant, f"{tenant}/" if tenant else "", json.dumps(list(without))),
+        f" AND NOT {connection.any_of('id', 3)}",
+        (tenant, f"{tenant}/" if tenant else "", connection.array(list(without))),
     ).fetchone()
     return int(count), int(predicates)
 

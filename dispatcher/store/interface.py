@@ -1,57 +1,24 @@
-"""The interface of the store: transactions, the log, errors, and helpers for queries.
+"""The interface of the store: transactions, errors, and helpers for queries.
 
 An **operation** is a function of a `Transaction`. A read, `await store.reading(function)`, is immediate in
 SQLite, but another engine may use a thread, and other tasks run meanwhile. So a check and the write that
 relies on it belong into one operation, or under the lock that guards both.
 
-SQL is portable where that costs nothing: `?` parameters, `ON CONFLICT`, `RETURNING`.
+SQL is portable (`edn.runtime.sql`).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 
 from dispatcher.store.records import ControlRecord, EventsRecord, Record, events_payload, expiries_of
 from edn import protocol
 from edn.arrays import Floats
-from edn.errors import Unavailable
-
-T = TypeVar("T")
-P = ParamSpec("P")
-
-
-class Fenced(Unavailable):
-    """Another process owns the log; this one must stop. SQLite never raises it."""
-
-
-class InDoubt(Unavailable):
-    """The outcome of a commit is unknown. SQLite never raises it."""
-
-
-class Rows(Protocol):
-    @property
-    def rowcount(self) -> int: ...
-    @property
-    def lastrowid(self) -> int | None: ...
-    def fetchone(self) -> Any: ...
-    def fetchall(self) -> list[Any]: ...
-    def close(self) -> None: ...
-    def __iter__(self) -> Iterator[Any]: ...
-
-
-class Connection(Protocol):
-    """The part of a database connection that queries use; parameters are written `?`."""
-
-    def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Rows: ...
-    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> Rows: ...
-    def close(self) -> None: ...
-
+from edn.runtime.sql import Connection as Connection
 
 # -- queries --------------------------------------------------------------------------------------------
 
@@ -160,34 +127,3 @@ class Transaction:
         )
         self.records.append(record)
         return named
-
-
-class LogStore(Protocol):
-    """A log with its tables, opened by the constructor; `event_log.Log` describes the methods."""
-
-    id: str
-    incarnation: int
-    #: last committed offset
-    head: int
-    #: network time of the last commit
-    time: int
-    #: offset after which no record is deleted
-    floor: int
-
-    def start(self) -> None: ...
-    async def stop(self) -> None: ...
-
-    def submit(self, operation: Callable[[Transaction], T], size: int = 0) -> asyncio.Future[T]: ...
-    async def reading(
-        self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T: ...
-    async def scanning(
-        self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T: ...
-    async def read(self, after: int, limit_bytes: int) -> list[Record]: ...
-    async def truncate(self, upto: int, ids_before: int) -> None: ...
-    async def backup(self, target: Path) -> None: ...
-
-    async def renew(self) -> None:
-        """Renew the ownership of the log; raises `Fenced` if another process owns it."""
-        ...

@@ -14,20 +14,18 @@ def read(connection: Connection, *keys: str) -> dict[str, Any]:
     for key in keys:
         row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         if row is not None:
-            found[key] = row[0]
+            found[key] = connection.load(row[0])
     return found
 
 
 def write(connection: Connection, values: Mapping[str, Any]) -> None:
     connection.executemany(
         "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        list(values.items()),
+        [(key, connection.dump(value)) for key, value in values.items()],
     )
 
 
 def raise_to(connection: Connection, key: str, value: int) -> None:
     """Set a number that only grows."""
-    connection.execute(
-        "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = max(value, ?2)",
-        (key, value),
-    )
+    if value > read(connection, key).get(key, value - 1):
+        write(connection, {key: value})

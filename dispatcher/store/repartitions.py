@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -136,18 +135,20 @@ def create(
         (stale,),
     )
     connection.execute("DELETE FROM repartitions WHERE state = 'open' AND created < ?", (stale,))
-    created = connection.execute(
-        "INSERT INTO repartitions (kind, state, server, created, rate, expected_hit_ratio)"
-        " VALUES (?, 'open', ?, ?, ?, ?)",
-        (kind, server, transaction.time, rate, expected_hit_ratio),
+    id = connection.next_ids("repartitions", 1)
+    connection.execute(
+        "INSERT INTO repartitions (id, kind, state, server, created, rate, expected_hit_ratio)"
+        " VALUES (?, ?, 'open', ?, ?, ?, ?)",
+        (id, kind, server, transaction.time, rate, expected_hit_ratio),
     )
-    return int(created.lastrowid or 0)
+    return id
 
 
 def assign(transaction: Transaction, repartition: int, rows: Sequence[tuple[str, str]]) -> None:
     """Add assignments (subscription, server); an empty server is chosen at the time of the move."""
     transaction.connection.executemany(
-        "INSERT OR REPLACE INTO assignments VALUES (?, ?, ?)",
+        "INSERT INTO assignments VALUES (?, ?, ?)"
+        " ON CONFLICT (repartition, subscription) DO UPDATE SET server = excluded.server",
         [(repartition, subscription, server) for subscription, server in rows],
     )
     _count(transaction, repartition)
@@ -156,7 +157,7 @@ def assign(transaction: Transaction, repartition: int, rows: Sequence[tuple[str,
 def assign_all_of(transaction: Transaction, repartition: int, server: str) -> None:
     """Assign all subscriptions of a server; their destinations are chosen at the time of the move."""
     transaction.connection.execute(
-        "INSERT OR IGNORE INTO assignments SELECT ?, id, '' FROM subscriptions WHERE server = ?",
+        "INSERT INTO assignments SELECT ?, id, '' FROM subscriptions WHERE server = ? ON CONFLICT DO NOTHING",
         (repartition, server),
     )
     _count(transaction, repartition)
@@ -229,7 +230,9 @@ class Migration:
 
 def count_moves(connection: Connection, source: str | None = None) -> int:
     """Count the unfinished migrations, all or those from a server."""
-    return read_int(connection, "SELECT count(*) FROM moves WHERE ?1 IS NULL OR source = ?1", source)
+    return read_int(
+        connection, "SELECT count(*) FROM moves WHERE CAST(?1 AS TEXT) IS NULL OR source = ?1", source
+    )
 
 
 def sources(connection: Connection) -> list[str]:
@@ -243,16 +246,18 @@ def moves_from(connection: Connection, source: str) -> list[Migration]:
 
 def is_moving(connection: Connection, subscription: str, version: int | None = None) -> bool:
     """Return whether a migration of a subscription, to any version or to this one, is unfinished."""
-    query = "SELECT 1 FROM moves WHERE subscription = ?1 AND (?2 IS NULL OR version = ?2) LIMIT 1"
+    query = (
+        "SELECT 1 FROM moves WHERE subscription = ?1 AND (CAST(?2 AS BIGINT) IS NULL OR version = ?2) LIMIT 1"
+    )
     return has_rows(connection, query, subscription, version)
 
 
 def find_buffered(connection: Connection, names: Sequence[str]) -> tuple[str, str] | None:
     """Return one of these subscriptions whose old server buffers notifications, and that server."""
     row: tuple[str, str] | None = connection.execute(
-        "SELECT subscription, source FROM moves WHERE keeping"
-        " AND subscription IN (SELECT value FROM json_each(?)) LIMIT 1",
-        (json.dumps(names),),
+        "SELECT subscription, source FROM moves WHERE keeping != 0"
+        f" AND {connection.any_of('subscription')} LIMIT 1",
+        (connection.array(list(names)),),
     ).fetchone()
     return row
 

@@ -52,7 +52,8 @@ def controls(connection: Connection, server: str, after: int) -> list[protocol.C
 def put_cursors(transaction: Transaction, cursors: Sequence[tuple[str, int]]) -> None:
     """Store the cursors of servers; unknown servers are ignored."""
     transaction.connection.executemany(
-        "INSERT OR REPLACE INTO cursors SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM servers WHERE id = ?1)",
+        "INSERT INTO cursors SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM servers WHERE id = ?1)"
+        " ON CONFLICT (server) DO UPDATE SET cursor = excluded.cursor",
         cursors,
     )
 

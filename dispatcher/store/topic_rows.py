@@ -184,7 +184,7 @@ def engine_for(connection: Connection, path: str) -> str:
     for name, of_topic in _upwards(path):
         if of_topic:
             row = connection.execute(
-                "SELECT engine FROM topics WHERE tenant = ? AND name = ? AND chosen", _split(name)
+                "SELECT engine FROM topics WHERE tenant = ? AND name = ? AND chosen != 0", _split(name)
             ).fetchone()
         else:
             row = connection.execute(

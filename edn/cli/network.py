@@ -49,6 +49,9 @@ class Settings:
     dispatchers: int | None = None
     #: settings of the processes; what `edn up` chooses itself, such as ports, goes first
     config_file: Path | None = None
+    #: URL of the PostgreSQL database that holds log and shards in place of the folder
+    database: str | None = None
+    allow_single_database: bool = False
 
 
 class StartError(Exception):
@@ -279,14 +282,14 @@ class Network:
         if settings.config_file is not None:
             shared += ["--config-file", str(settings.config_file)]
         for name, port in folder.ports.items():
-            command = ["dispatcher", "--data", str(folder.path / name), "--host", settings.host]
+            command = ["dispatcher", *self._store(folder.path / name), "--host", settings.host]
             for other, url in self._urls.items():
                 command += ["--peer", url] if other != name else []
             command += ["--open"] if settings.open else []
             self._spawn(group, name, [*command, "--port", str(port), *shared])
         for name in folder.servers:
             data = folder.path / "servers" / name
-            command = ["edn_server", "--id", name, "--data", str(data)]
+            command = ["edn_server", "--id", name, *self._store(data)]
             for url in self._urls.values():
                 command += ["--dispatcher", url]
             # Lower priority than the dispatcher, which all servers wait for.
@@ -296,6 +299,16 @@ class Network:
         dispatchers = "the dispatcher" if count == 1 else f"{count} dispatchers"
         self._say(f"starting {dispatchers} and {counted(len(folder.servers), 'server')} …")
         await asyncio.gather(*(child.first_ready() for child in self._children))
+
+    def _store(self, folder: Path) -> list[str]:
+        """Returns the options that name the store of a process."""
+        settings = self._settings
+        if settings.database is None:
+            return ["--data", str(folder)]
+        # The next start finds as many servers again.
+        folder.mkdir(parents=True, exist_ok=True)
+        single = ["--allow-single-database"] if settings.allow_single_database else []
+        return ["--database", settings.database, *single]
 
     def _spawn(self, group: asyncio.TaskGroup, name: str, command: list[str]) -> None:
         child = Child(

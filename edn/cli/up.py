@@ -37,7 +37,14 @@ def up(
         ),
     ] = 8080,
     host: Annotated[str, typer.Option(help="Address that dispatchers listen on.")] = "127.0.0.1",
-    data: Annotated[Path, typer.Option(help="Data folder; created if missing.")] = Path(".edn"),
+    data: Annotated[Path | None, typer.Option(help="Data folder; created if missing. Default: .edn")] = None,
+    database: Annotated[
+        str | None,
+        typer.Option(help="PostgreSQL database in place of --data; .edn has only the secret and the logs."),
+    ] = None,
+    allow_single_database: Annotated[
+        bool, typer.Option(help="Accept a database without a synchronous replica.")
+    ] = False,
     demo: Annotated[bool, typer.Option("--demo", help="Run sample traffic with a live view.")] = False,
     allow_loopback_sinks: Annotated[
         bool,
@@ -70,8 +77,14 @@ def up(
     from edn.cli.network import Network, Settings, StartError, prepare
     from edn.runtime.process import is_loopback
 
+    if database is not None and data is not None:
+        fail("--data must not be given together with --database", USAGE)
+    if database is not None and (dispatchers or 1) > 1:
+        fail("--dispatchers must be 1 with --database, got " + str(dispatchers), USAGE)
     settings = Settings(
-        data=data.absolute(),
+        data=(data or Path(".edn")).absolute(),
+        database=database,
+        allow_single_database=allow_single_database,
         host=host,
         port=port,
         servers=servers,

@@ -21,6 +21,7 @@ import argparse
 import ipaddress
 import json
 import math
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -204,6 +205,15 @@ def setting(default: Any, help: str) -> Any:
     return Field(default, description=help)
 
 
+def _database_rule() -> Rule:
+    def parse(text: str) -> str:
+        if not text.startswith(("postgresql://", "postgres://")) or len(text) > 4096:
+            raise ValueError
+        return text
+
+    return Rule(expected="a URL postgresql://host,host/name", parse=parse, metavar="URL", optional=True)
+
+
 # -- the settings of a service --------------------------------------------------------------------------
 
 
@@ -223,7 +233,16 @@ class ServiceSettings(BaseSettings):
     #: prefixes of variables, in order of precedence
     prefixes: ClassVar[tuple[str, ...]]
 
-    data: Folder = setting(..., "data folder; created if missing")
+    database: Annotated[str | None, _database_rule()] = setting(
+        None, "PostgreSQL database of the network, postgresql://host,host/name, in place of a data folder"
+    )
+    database_schema: str = setting("edn", "PostgreSQL schema with the tables of this network")
+    allow_single_database: Switch = setting(
+        False, "accept a database without a synchronous replica: its machine may lose acknowledged events"
+    )
+    data: Annotated[Path | None, Rule(expected="a path", parse=Path, metavar="DIR", optional=True)] = Field(
+        None, validate_default=True, description="data folder; created if missing"
+    )
     #: secret of the network; every internal request carries it
     secret: str = Field("", exclude=True, repr=False)
     secret_file: File = Field(
@@ -247,6 +266,33 @@ class ServiceSettings(BaseSettings):
         Limits().trust,
         "seconds that a suspect wall clock must agree with the elapsed time before it is trusted",
     )
+
+    @field_validator("data")
+    @classmethod
+    def _require_one_store(cls, data: Path | None, info: ValidationInfo) -> Path | None:
+        has_database = info.data.get("database") is not None
+        if data is None and not has_database and "database" in info.data:
+            raise PydanticCustomError("missing", "is required")
+        if data is not None and has_database:
+            raise PydanticCustomError("rule", "must not be given together with --database")
+        return data
+
+    @field_validator("database_schema")
+    @classmethod
+    def _check_schema(cls, schema: str) -> str:
+        if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,40}", schema):
+            raise PydanticCustomError(
+                "rule",
+                "must be up to 41 of a-z, 0-9 and _, not beginning with a digit or pg_, got {got}",
+                {"got": repr(schema[:80])},
+            )
+        return schema
+
+    @property
+    def folder(self) -> Path:
+        """The data folder of a process without a database."""
+        assert self.data is not None
+        return self.data
 
     @field_validator("secret_file")
     @classmethod
@@ -435,7 +481,7 @@ def _load(
 def _report(settings: ServiceSettings, origins: Mapping[str, str], *, as_json: bool) -> Iterator[str]:
     """Lists each setting with its value and origin."""
     rows = [
-        (flag, getattr(settings, name), origins.get(name, "default"))
+        (flag, _hidden(name, getattr(settings, name)), origins.get(name, "default"))
         for name, _, flag in _settings(type(settings))
     ]
     if as_json:
@@ -443,6 +489,11 @@ def _report(settings: ServiceSettings, origins: Mapping[str, str], *, as_json: b
         yield json.dumps({"settings": shown, "errors": []}, default=str) + "\n"
     else:
         yield from (f"{flag:<24} {_shown(value):<40} {origin}\n" for flag, value, origin in rows)
+
+
+def _hidden(name: str, value: Any) -> Any:
+    """Hides the password of the database."""
+    return re.sub(r"(?<=://)([^/@:]*):[^/@]*(?=@)", r"\1:…", value) if name == "database" and value else value
 
 
 def _shown(value: Any) -> str:

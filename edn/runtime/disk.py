@@ -29,15 +29,19 @@ import contextlib
 import errno
 import json
 import os
+import re
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from edn.errors import Unavailable
+from edn.runtime.sql import Connection
 
 T = TypeVar("T")
 
@@ -60,13 +64,67 @@ _SHM_FULL = frozenset(
 )
 
 
+#: rows of one INSERT: SQLite allows 32,766 parameters
+MOST_INSERTED = 256
+_MARKS = re.compile(r"\((\?, ?){0,99}\?\)")
 #: value of `PRAGMA auto_vacuum`
 _INCREMENTAL = 2
 
 
-def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+class SqliteConnection(sqlite3.Connection):
+    """A connection with the dialect of SQLite (`edn.runtime.sql`)."""
+
+    def executemany(self, sql: str, parameters: Iterable[Any], /) -> sqlite3.Cursor:
+        """Execute a statement for many rows; an INSERT with few steps.
+
+        sqlite3 takes a step per row, and each step gives the interpreter lock away: beside a busy event loop
+        it waits for the lock more than it inserts.
+        """
+        insert, values, marks = sql.rpartition(" VALUES ")
+        if not values or not _MARKS.fullmatch(marks):
+            return super().executemany(sql, parameters)
+        cursor, rows, at = self.cursor(), list(parameters), 0
+        while at < len(rows):
+            # Powers of two, so that few statements are prepared.
+            count = min(MOST_INSERTED, 1 << (len(rows) - at).bit_length() - 1)
+            given = [value for row in rows[at : at + count] for value in row]
+            cursor.execute(f"{insert} VALUES {', '.join([marks] * count)}", given)
+            at += count
+        return cursor
+
+    def any_of(self, column: str, parameter: int | None = None) -> str:
+        return f"{column} IN (SELECT value FROM json_each(?{parameter or ''}))"
+
+    def array(self, values: Collection[Any]) -> str:
+        return msgspec.json.encode(values).decode()
+
+    def indexed(self, table: str, index: str) -> str:
+        return f"{table} INDEXED BY {index}"
+
+    def last_id(self, table: str) -> int:
+        found = self.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+        return int(found[0]) if found else 0
+
+    def next_ids(self, table: str, count: int) -> int:
+        # Inserting the rows moves the sequence, also with given ids.
+        return self.last_id(table) + 1
+
+    def skip_id(self, table: str) -> int:
+        query = "UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = ? RETURNING seq"
+        return int(self.execute(query, (table,)).fetchone()[0])
+
+    def dump(self, value: Any) -> Any:
+        return value
+
+    def load(self, value: Any) -> Any:
+        return value
+
+
+def connect(path: Path, *, read_only: bool = False) -> SqliteConnection:
     """Opens a connection in autocommit mode, for one thread at a time."""
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, factory=SqliteConnection
+    )
     connection.execute("PRAGMA busy_timeout = 10000")
     # Effective only in a file without tables and before WAL mode. In other files it would rewrite a page,
     # which fails on a full disk and which a reader must not do.
@@ -168,7 +226,7 @@ class Disk:
         self._reserve_bytes = reserve
         self._page_size = 0
 
-    def measure(self, reader: sqlite3.Connection) -> Space:
+    def measure(self, reader: Connection, /) -> Space:
         """Measures the space; cheap enough for every second."""
         if not self._page_size:
             (self._page_size,) = reader.execute("PRAGMA page_size").fetchone()
@@ -203,6 +261,28 @@ class Disk:
     def free_reserve(self) -> bool:
         """Deletes the reserve; True if there was one."""
         return free_reserve(self._reserve.parent)
+
+
+class NoDisk(Disk):
+    """The disk of a database on another machine, which others watch."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(os.devnull), watermark=1 << 62, reserve=0)
+
+    def measure(self, reader: Connection, /) -> Space:
+        return Space(0, 0, 0)
+
+    def shortage(self, space: Space, coming: int = 0) -> Shortage | None:
+        return None
+
+    def slack(self, space: Space) -> int:
+        return 0
+
+    def keep_reserve(self, space: Space) -> None:
+        pass
+
+    def free_reserve(self) -> bool:
+        return False
 
 
 def copy(database: Path, target: Path, *, watermark: int) -> None:

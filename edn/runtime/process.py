@@ -54,6 +54,12 @@ def report_failure(program: str, error: EdnError) -> int:
     return getattr(error, "exit_code", CannotStart.exit_code)
 
 
+def report_wait(reason: str) -> None:
+    """Prints on stdout that the process waits before it is ready, as for a full disk."""
+    with contextlib.suppress(OSError):
+        print(json.dumps({"ready": False, "waiting": reason}), flush=True)  # noqa: T201
+
+
 def wrong_format(place: str, found: object, read: int) -> str:
     """Explains why data of another format is refused, and how to convert it."""
     return (

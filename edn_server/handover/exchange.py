@@ -11,7 +11,7 @@ from edn_server.handover import departures
 from edn_server.handover.arrivals import FinishArrivals, StoreBuffered, StoreDelivered
 from edn_server.handover.departures import ReportDepartures
 from edn_server.ingest.replay import OnApplied
-from edn_server.storage.database import SqliteStore
+from edn_server.storage.store import Store
 from edn_server.storage.writer import Call
 from edn_server.subscriptions.registry import SubscriptionRegistry
 
@@ -19,7 +19,7 @@ from edn_server.subscriptions.registry import SubscriptionRegistry
 @owned("loop")
 @dataclass(slots=True)
 class Handover:
-    store: SqliteStore
+    store: Store
     registry: SubscriptionRegistry
     _: KW_ONLY
     take_frame_id: Callable[[], int]

@@ -11,7 +11,7 @@ from edn.runtime.ownership import owned
 from edn_server.ingest.apply_frame import Applied, ApplyFrame
 from edn_server.ingest.control_records import FollowLog
 from edn_server.ingest.replay import ApplyReplay, OnApplied
-from edn_server.storage.database import SqliteStore
+from edn_server.storage.store import Store
 from edn_server.subscriptions.registry import SubscriptionRegistry
 from edn_server.subscriptions.store import StoreVersions, bind_filters
 
@@ -21,7 +21,7 @@ from edn_server.subscriptions.store import StoreVersions, bind_filters
 class Intake:
     """Passes requests to the writer's thread."""
 
-    store: SqliteStore
+    store: Store
     registry: SubscriptionRegistry
     _: KW_ONLY
     epoch: int

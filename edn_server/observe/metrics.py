@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from edn import __version__
@@ -77,7 +78,7 @@ def read(
         "topic_maximal_rectangles": _by_path(topics, lambda topic: topic.maximal),
         "evaluated_events_total": _by_path(topics, lambda topic: evaluated.get(topic.uid, 0)),
         "backlog_notifications": counters.backlog,
-        "disk_free_bytes": disk.free_bytes(settings.data),
+        "disk_free_bytes": math.nan if settings.data is None else disk.free_bytes(settings.data),
         "disk_short": float(status.shortage() is not None),
         "notifications_delivered_total": counters.notified,
         "posts_delivered_total": counters.delivered,

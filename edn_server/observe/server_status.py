@@ -13,8 +13,8 @@ from edn.runtime.ownership import owned
 from edn.summary import Summary
 from edn_server.delivery.notifier import Counters
 from edn_server.observe.explain import candidates, explain
-from edn_server.storage.database import SqliteStore
 from edn_server.storage.interface import Connection
+from edn_server.storage.store import Store
 from edn_server.storage.writer import Call
 from edn_server.subscriptions.registry import SubscriptionRegistry
 from edn_server.subscriptions.view import RegistryView
@@ -23,7 +23,7 @@ from edn_server.subscriptions.view import RegistryView
 @owned("loop")
 @dataclass(slots=True)
 class ServerStatus:
-    store: SqliteStore
+    store: Store
     registry: SubscriptionRegistry
     view: RegistryView
     counters: Counters
@@ -35,6 +35,8 @@ class ServerStatus:
 
     def not_ready(self) -> str | None:
         """Returns why this server is not ready; None if it is."""
+        if self.store.unavailable is not None:
+            return self.store.unavailable
         shortage = self.shortage()
         if shortage is not None:
             return str(shortage)

@@ -28,16 +28,17 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
 from edn.runtime import disk as storage
+from edn.runtime.disk import SqliteConnection
 from edn.runtime.ownership import owned
-from edn.runtime.process import CannotStart, lock_folder, wrong_format
+from edn.runtime.process import CannotStart, copy_in, lock_folder, wrong_format
 from edn_server.storage import usage
 from edn_server.storage.interface import Connection, Identity, Reader, Result
-from edn_server.storage.writer import Job, Writer
+from edn_server.storage.store import Store
+from edn_server.storage.writer import Call, Job, SqliteJobs, Writer
 
 #: number of the table format (`PRAGMA user_version`); other formats are refused
 FORMAT = 1
@@ -137,11 +138,6 @@ def restored(db: Connection) -> int:
     return int(row[0]) if row else 0
 
 
-def shrink_memory(db: Connection) -> None:
-    """Frees the pages that the connection caches."""
-    db.execute("PRAGMA shrink_memory").fetchall()
-
-
 @dataclass(slots=True)
 class Reclaim(Job[bool]):
     """Returns free pages beyond a slack to the disk, one bounded step; its result: whether more are left."""
@@ -150,12 +146,13 @@ class Reclaim(Job[bool]):
 
     slack: int
 
-    def work(self, db: sqlite3.Connection) -> bool:
+    def work(self, db: Connection) -> bool:
+        assert isinstance(db, SqliteConnection)
         return storage.reclaim(db, self.slack)
 
 
 @owned("any")
-class SqliteStore:
+class SqliteStore(Store):
     """An open, locked data folder: one writer, any number of readers. Any thread may call it."""
 
     def __init__(self, path: Path, *, floor: int = 0) -> None:
@@ -165,7 +162,6 @@ class SqliteStore:
         """
         self.path = path
         self._floor = floor
-        self._writer: Writer | None = None
         self._lock = lock_folder(path)
         try:
             self.identity = self._open()
@@ -197,49 +193,37 @@ class SqliteStore:
             db.execute("COMMIT")
             return Identity(str(meta["key"]), int(meta["epoch"]))
 
-    def connect(self, *, read_only: bool = False) -> sqlite3.Connection:
+    def connect(self, *, read_only: bool = False) -> SqliteConnection:
         """Opens a connection in autocommit mode, for one thread at a time; the caller closes it."""
         db = storage.connect(self.path / "server.db", read_only=read_only)
         db.execute("PRAGMA cache_size = -32768")
         return db
 
     @functools.cached_property
-    def _db(self) -> sqlite3.Connection:
+    def _db(self) -> SqliteConnection:
         """The writer's connection."""
         return self.connect()
 
     def load(self, function: Callable[[Connection], Result]) -> Result:
-        """Calls a function with the writer's connection, before `start`."""
         assert self._writer is None
         return function(self._db)
 
     def start(self, on_fatal: Callable[[BaseException], None], on_full: Callable[[], None]) -> None:
-        """Starts the writer; for the callbacks see `Writer`."""
-        self._writer = Writer(self._db, on_fatal, on_full=on_full)
-
-    @property
-    def writer(self) -> Writer:
-        assert self._writer is not None
-        return self._writer
-
-    def commit(self, job: Job[Result]) -> Future[Result]:
-        """Queues a job for the writer."""
-        return self.writer.submit(job)
-
-    async def committed(self, job: Job[Result]) -> Result:
-        """Queues a job and waits for it; a cancelled caller does not cancel the job."""
-        return await asyncio.shield(asyncio.wrap_future(self.commit(job)))
+        self._writer = Writer(lambda writer: SqliteJobs(writer, self._db), on_fatal, on_full=on_full)
 
     def reader(self, name: str) -> Reader:
-        """Opens a connection for reading, with a thread of this name."""
         return Reader(self.connect(read_only=True), name)
 
-    async def copy(self, target: Path) -> None:
-        """Writes a consistent, compact copy of the database to a file."""
+    async def shrink_memory(self) -> None:
+        # The page cache must shrink before the process can release memory.
+        await self.committed(Call(lambda db: db.execute("PRAGMA shrink_memory").fetchall()))
+
+    async def backup(self) -> Path:
+        target = copy_in(self.path)
         await asyncio.to_thread(storage.copy, self.path / "server.db", target, watermark=self._floor)
+        return target
 
     def close(self) -> None:
-        """Commits queued jobs, stops the writer, and unlocks the folder."""
         if self._writer is not None:
             self._writer.close()
         os.close(self._lock)

@@ -50,7 +50,8 @@ def _name(db: Connection, subscription: str) -> int:
     known = name_of(db, subscription)
     if known is not None:
         return known
-    return int(db.execute("INSERT INTO names (subscription) VALUES (?)", (subscription,)).lastrowid or 0)
+    row = db.execute("INSERT INTO names (subscription) VALUES (?) RETURNING name", (subscription,)).fetchone()
+    return int(row[0])
 
 
 def name_of(db: Connection, subscription: str) -> int | None:
@@ -69,8 +70,8 @@ def page(db: Connection, subscription: str | None, after: tuple[int, int], limit
     else:
         found = db.execute(
             f"SELECT {', '.join('l.' + field for field in _FIELDS)} FROM dead_names n"
-            " CROSS JOIN dead_letters l ON l.id = n.letter"
-            " WHERE n.name = ? AND (n.died, n.letter) > (?, ?) ORDER BY n.died, n.letter LIMIT ?",
+            " CROSS JOIN dead_letters l WHERE l.id = n.letter"
+            " AND n.name = ? AND (n.died, n.letter) > (?, ?) ORDER BY n.died, n.letter LIMIT ?",
             (name_of(db, subscription), *after, limit),
         )
     return [Letter(*values) for values in found]

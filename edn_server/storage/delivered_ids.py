@@ -29,7 +29,8 @@ def find(db: Connection, topic: int, event: str) -> Delivered | None:
 def store(db: Connection, topic: int, event: str, delivered: Delivered) -> None:
     """Stores the recipients of an event."""
     db.execute(
-        "INSERT OR REPLACE INTO delivered_ids VALUES (?, ?, ?, ?)",
+        "INSERT INTO delivered_ids VALUES (?, ?, ?, ?) ON CONFLICT (topic, id)"
+        " DO UPDATE SET time = excluded.time, recipients = excluded.recipients",
         (topic, event, delivered.time, delivered.recipients.astype("<u4", copy=False).tobytes()),
     )
 

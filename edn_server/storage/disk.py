@@ -13,6 +13,7 @@ from edn.runtime.disk import Disk, Shortage, Space
 from edn.runtime.ownership import any_thread, owned
 from edn_server.storage.database import Reclaim, SqliteStore
 from edn_server.storage.interface import Reader, StoreError
+from edn_server.storage.store import Store
 
 logger = structlog.get_logger()
 
@@ -53,7 +54,7 @@ class DiskWatch:
                 while True:
                     try:
                         await self._keep_room(reader)
-                    except (OSError, StoreError) as error:
+                    except (OSError, *StoreError) as error:
                         logger.error("disk_watch_failed", error=str(error))
                     await asyncio.sleep(1.0)
             finally:
@@ -81,3 +82,27 @@ class DiskWatch:
         if space.reusable > slack or (short and space.wal):
             while await self._store.committed(Reclaim(slack)) and time.monotonic() < until:
                 pass
+
+
+@owned("loop")
+class DatabaseWatch:
+    """Refuses growth while the database does not answer; the counterpart of `DiskWatch`."""
+
+    #: the disk of the database is on another machine
+    shortage: Shortage | None = None
+
+    def __init__(self, store: Store, *, server: str) -> None:
+        self._store = store
+        self._server = server
+
+    async def check(self) -> None:
+        """Raises `Unavailable` while nothing can be committed; the dispatcher keeps refused frames."""
+        if (outage := self._store.unavailable) is not None:
+            raise Unavailable(f"server {self._server}: {outage}", retry_after=1)
+
+    @any_thread
+    def on_full(self) -> None:
+        pass
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 
 from edn.runtime.ownership import owned
+from edn.runtime.sql import Connection as Connection
+from edn.runtime.sql import DatabaseUnavailable
 
 Result = TypeVar("Result")
 Given = ParamSpec("Given")
 
-#: only this package executes statements on it
-Connection = sqlite3.Connection
-#: raised by every operation that fails: no room, an I/O error, a locked file
-StoreError = sqlite3.Error
+#: raised by every operation that fails: no room, an I/O error, a locked file, no answer
+StoreError = (sqlite3.Error, DatabaseUnavailable)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,6 @@ FRAME_BITS = 24
 PAGE_BYTES = 4 << 20
 #: bytes that an event adds to a body besides its payload, about
 EVENT_BYTES = 128
-#: rows of one statement
-MOST_INSERTED = 256
 #: `doubt` of a row whose own versions are undecided
 OWN = -1
 
@@ -174,19 +172,20 @@ def write(
     """Insert payloads by place, and rows."""
     first = frame_id << FRAME_BITS
     now = int(clock.steady() * 1e6)
-    _insert(db, "INSERT INTO events", [(first | place, *event) for place, event in events])
+    db.executemany(
+        "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", ((first | place, *event) for place, event in events)
+    )
     if not rows:
         return Written()
     # Rows of sinks are not counted (see `usage`), so their bytes need not be known.
     counted = [place for place, _ in rows if place.subscription is not None]
     sizes = {place: len(event.body) + EVENT_BYTES for place, event in events} if counted else {}
     # One writer and no gaps in a transaction: the ids of these rows follow each other.
-    id = last_row(db) + 1
-    _insert(
-        db,
+    id = db.next_ids("outbox", len(rows))
+    db.executemany(
         "INSERT INTO outbox (id, address, subscription, state, phase, frame_id, events, composition, created,"
-        " doubt, bytes)",
-        [
+        " doubt, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
             (
                 number,
                 *place,
@@ -198,7 +197,7 @@ def write(
                 _weight(place, row, sizes),
             )
             for number, (place, row) in enumerate(rows, id)
-        ],
+        ),
     )
     touched = {(usage.kind_of(place.state), place.subscription) for place in counted}
     drops = usage.enforce(db, limits, touched, lambda kind, key, going: _drop(db, kind, key, going))
@@ -210,22 +209,6 @@ def write(
     return Written(drops, ready)
 
 
-def _insert(db: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert rows with few steps of the database.
-
-    `executemany` takes a step per row, and each step lets go of the interpreter lock: beside a busy event
-    loop it waits for the lock more than it inserts.
-    """
-    at = 0
-    while at < len(rows):
-        # Powers of two, so that few statements are prepared.
-        count = min(MOST_INSERTED, 1 << (len(rows) - at).bit_length() - 1)
-        marks = f"({', '.join('?' * len(rows[at]))})"
-        values = [value for row in rows[at : at + count] for value in row]
-        db.execute(f"{statement} VALUES {', '.join([marks] * count)}", values)
-        at += count
-
-
 def write_body(
     db: Connection, address: str, body: bytes, events: int, *, created: int, id: int | None = None
 ) -> None:
@@ -235,7 +218,7 @@ def write_body(
     db.execute(
         "INSERT INTO outbox (id, address, subscription, events, body, created, bytes)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (id, address, place.subscription, events, body, created, size),
+        (id or db.next_ids("outbox", 1), address, place.subscription, events, body, created, size),
     )
 
 
@@ -261,12 +244,10 @@ def settle(db: Connection, rows: Iterable[tuple[int, int | None]], batches: Sequ
     given = list(rows)
     if batches:
         db.executemany("DELETE FROM batches WHERE id = ?", [(id,) for id in batches])
-    ids = (msgspec.json.encode([id for id, _ in given]).decode(),)
-    # Two statements: with RETURNING, every row is a step that lets go of the interpreter lock (`_insert`).
-    (events,) = db.execute(
-        "SELECT coalesce(sum(events), 0) FROM outbox WHERE id IN (SELECT value FROM json_each(?))", ids
-    ).fetchone()
-    db.execute("DELETE FROM outbox WHERE id IN (SELECT value FROM json_each(?))", ids)
+    where, ids = db.any_of("id"), (db.array([id for id, _ in given]),)
+    # Two statements: with RETURNING, every row is a step of SQLite that gives the interpreter lock away.
+    (events,) = db.execute(f"SELECT coalesce(sum(events), 0) FROM outbox WHERE {where}", ids).fetchone()
+    db.execute(f"DELETE FROM outbox WHERE {where}", ids)
     for frame_id in dict.fromkeys(frame_id for _, frame_id in given):
         if (
             frame_id is not None
@@ -279,7 +260,8 @@ def settle(db: Connection, rows: Iterable[tuple[int, int | None]], batches: Sequ
 def shorten(db: Connection, id: int, composition: bytes, events: int, *, decided: bool = False) -> None:
     """Replace a row by one with fewer matches; `decided`: it is no longer undecided."""
     db.execute(
-        "UPDATE outbox SET composition = ?, events = ?, doubt = iif(?, 0, doubt) WHERE id = ?",
+        "UPDATE outbox SET composition = ?, events = ?, doubt = CASE WHEN ? != 0 THEN 0 ELSE doubt END"
+        " WHERE id = ?",
         (composition, events, decided, id),
     )
 
@@ -302,10 +284,7 @@ def _keys(frame_id: int) -> tuple[int, int]:
 
 def take_id(db: Connection) -> int:
     """Reserve a row id; there was a row before."""
-    row = db.execute(
-        "UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'outbox' RETURNING seq"
-    ).fetchone()
-    return int(row[0])
+    return db.skip_id("outbox")
 
 
 class Page(NamedTuple):
@@ -321,15 +300,14 @@ class Page(NamedTuple):
 # -- reading --------------------------------------------------------------------------------------------
 
 _ROW = (
-    "id, coalesce(address, ''), frame_id, coalesce(composition, x''), events, created, doubt, subscription,"
-    " coalesce(body, x'')"
+    "id, coalesce(address, ''), frame_id, coalesce(composition, CAST('' AS BLOB)), events, created, doubt,"
+    " subscription, coalesce(body, CAST('' AS BLOB))"
 )
 
 
 def last_row(db: Connection) -> int:
     """Return the id of the newest row ever written."""
-    found = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'").fetchone()
-    return int(found[0]) if found else 0
+    return db.last_id("outbox")
 
 
 def newest_frame_id(db: Connection) -> int:
@@ -388,8 +366,7 @@ def rows_at(db: Connection, address: str) -> list[Row]:
 def rows_by_id(db: Connection, ids: Sequence[int]) -> list[Row]:
     """Return existing rows by id, in order."""
     found = db.execute(
-        f"SELECT {_ROW} FROM outbox WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
-        (msgspec.json.encode(list(ids)).decode(),),
+        f"SELECT {_ROW} FROM outbox WHERE {db.any_of('id')} ORDER BY id", (db.array(list(ids)),)
     )
     return [Row(*values) for values in found]
 
@@ -425,9 +402,8 @@ def read_events(db: Connection, frame_id: int, places: Sequence[int]) -> dict[in
     """Return payloads of a frame by place."""
     first = frame_id << FRAME_BITS
     found = db.execute(
-        "SELECT key, topic, id, stamp, body, trace FROM events"
-        " WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key",
-        (msgspec.json.encode([first | place for place in places]).decode(),),
+        f"SELECT key, topic, id, stamp, body, trace FROM events WHERE {db.any_of('key')} ORDER BY key",
+        (db.array([first | place for place in places]),),
     )
     return {key - first: Event(*values) for key, *values in found}
 
@@ -520,10 +496,10 @@ def release(db: Connection, subscription: str, phases: Sequence[Phase]) -> list[
             address, stream, *_ = found[number]
             # Rows of streams count for limits (see `usage`), rows of sinks do not.
             db.execute(
-                "INSERT INTO outbox (address, subscription, frame_id, events, composition, created, doubt,"
-                " bytes) SELECT ?1, ?2, frame_id, events, composition, ?3, doubt, iif(?2 IS NULL, 0, bytes)"
-                " FROM outbox WHERE id = ?4",
-                (address, stream, now, id),
+                "INSERT INTO outbox (id, address, subscription, frame_id, events, composition, created,"
+                " doubt, bytes) SELECT ?1, ?2, ?3, frame_id, events, composition, ?4, doubt,"
+                " CASE WHEN CAST(?3 AS TEXT) IS NULL THEN 0 ELSE bytes END FROM outbox WHERE id = ?5",
+                (db.next_ids("outbox", 1), address, stream, now, id),
             )
             db.execute("DELETE FROM outbox WHERE id = ?", (id,))
     # Newer rows name an ended version now.
@@ -550,7 +526,7 @@ def mark(db: Connection, kind: Literal["dropped", "passed"], address: str, row: 
     """Store up to which row a stream was dropped or passed."""
     db.execute(
         f"INSERT INTO stream_marks (address, {kind}) VALUES (?1, ?2)"
-        f" ON CONFLICT (address) DO UPDATE SET {kind} = max({kind}, ?2)",
+        f" ON CONFLICT (address) DO UPDATE SET {kind} = ?2 WHERE stream_marks.{kind} < ?2",
         (address, row),
     )
 

@@ -27,7 +27,7 @@ class Source(NamedTuple):
 def begin(db: Connection, numbers: Iterable[int], source: Source) -> None:
     """Starts histories; one that has started stays as it is."""
     db.executemany(
-        "INSERT OR IGNORE INTO replays (number, source, log, position) VALUES (?, ?, ?, 0)",
+        "INSERT INTO replays (number, source, log, position) VALUES (?, ?, ?, 0) ON CONFLICT DO NOTHING",
         [(number, *source) for number in numbers],
     )
 
@@ -110,9 +110,15 @@ def pauses(db: Connection) -> list[tuple[str, str, int]]:
 
 def pause(db: Connection, subscription: str, log: str, revision: int) -> None:
     """Stores the pause of a subscription in a log."""
-    db.execute("INSERT OR REPLACE INTO pauses VALUES (?, ?, ?)", (subscription, log, revision))
+    db.execute(
+        "INSERT INTO pauses VALUES (?, ?, ?)"
+        " ON CONFLICT (id, log) DO UPDATE SET revision = excluded.revision",
+        (subscription, log, revision),
+    )
 
 
 def unpause(db: Connection, subscription: str, log: str | None = None) -> None:
     """Deletes the pause of a subscription in a log; None: in all logs."""
-    db.execute("DELETE FROM pauses WHERE id = ?1 AND (?2 IS NULL OR log = ?2)", (subscription, log))
+    db.execute(
+        "DELETE FROM pauses WHERE id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR log = ?2)", (subscription, log)
+    )

@@ -15,7 +15,10 @@ def store_health(db: Connection, address: str, state: bytes | None) -> None:
     if state is None:
         db.execute("DELETE FROM health WHERE address = ?", (address,))
     else:
-        db.execute("INSERT OR REPLACE INTO health VALUES (?, ?)", (address, state))
+        db.execute(
+            "INSERT INTO health VALUES (?, ?) ON CONFLICT (address) DO UPDATE SET health = excluded.health",
+            (address, state),
+        )
 
 
 def attempts(db: Connection, address: str) -> bytes | None:
@@ -26,7 +29,11 @@ def attempts(db: Connection, address: str) -> bytes | None:
 
 def store_attempts(db: Connection, address: str, newest: int, attempts: bytes) -> None:
     """Stores the attempts of an address; `newest`: microseconds."""
-    db.execute("INSERT OR REPLACE INTO attempts VALUES (?, ?, ?)", (address, newest, attempts))
+    db.execute(
+        "INSERT INTO attempts VALUES (?, ?, ?) ON CONFLICT (address)"
+        " DO UPDATE SET newest = excluded.newest, attempts = excluded.attempts",
+        (address, newest, attempts),
+    )
 
 
 def forget_attempts(db: Connection, before: int) -> None:
@@ -44,4 +51,7 @@ def store_consent(db: Connection, url: str, consent: bytes | None) -> None:
     if consent is None:
         db.execute("DELETE FROM consents WHERE url = ?", (url,))
     else:
-        db.execute("INSERT OR REPLACE INTO consents VALUES (?, ?)", (url, consent))
+        db.execute(
+            "INSERT INTO consents VALUES (?, ?) ON CONFLICT (url) DO UPDATE SET standing = excluded.standing",
+            (url, consent),
+        )

@@ -167,7 +167,7 @@ def count(db: Connection, subscription: str, kind: str, events: int) -> None:
     """Counts notifications of a subscription that were dropped at a limit."""
     db.execute(
         "INSERT INTO drops VALUES (?, ?, ?, ?) ON CONFLICT (subscription, kind)"
-        " DO UPDATE SET events = events + excluded.events, last = excluded.last",
+        " DO UPDATE SET events = drops.events + excluded.events, last = excluded.last",
         (subscription, kind, events, int(clock.now() * 1e6)),
     )
 

@@ -123,7 +123,7 @@ def stores(db: Connection) -> int:
 
 def count_store(db: Connection) -> None:
     """Counts a store request."""
-    db.execute("UPDATE meta SET value = value + 1 WHERE name = 'seq'")
+    db.execute("UPDATE meta SET value = CAST(value AS BIGINT) + 1 WHERE name = 'seq'")
 
 
 def find(db: Connection, id: str, version: int) -> ExistingVersion | None:
@@ -174,7 +174,7 @@ def numbers(db: Connection) -> set[int]:
 
 def moved(db: Connection) -> list[int]:
     """Returns the numbers of versions whose subscription has migrated to another server."""
-    return [number for (number,) in db.execute("SELECT number FROM versions WHERE moved")]
+    return [number for (number,) in db.execute("SELECT number FROM versions WHERE moved != 0")]
 
 
 def living(db: Connection) -> list[StoredVersion]:
@@ -269,7 +269,8 @@ class Interval(NamedTuple):
 def store_intervals(db: Connection, intervals: Iterable[Interval]) -> None:
     """Inserts or replaces intervals."""
     db.executemany(
-        "INSERT OR REPLACE INTO intervals VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO intervals VALUES (?, ?, ?, ?, ?) ON CONFLICT (number, log)"
+        " DO UPDATE SET since = excluded.since, until = excluded.until, expires = excluded.expires",
         [(n, log, _or_null(since), _or_null(until), expires) for n, log, since, until, expires in intervals],
     )
 
@@ -290,7 +291,7 @@ def store_rings(db: Connection, rings: Sequence[KeyRing]) -> None:
     """Inserts or replaces key rings, unless the stored version is newer."""
     db.executemany(
         "INSERT INTO rings VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (id) DO UPDATE"
-        " SET current = ?2, previous = ?3, until = ?4, version = ?5 WHERE version <= ?5",
+        " SET current = ?2, previous = ?3, until = ?4, version = ?5 WHERE rings.version <= ?5",
         [(ring.id, ring.current, ring.previous, ring.until, ring.version) for ring in rings],
     )
 
@@ -317,8 +318,13 @@ def topic_counters(db: Connection) -> str | None:
 
 def store_counters(db: Connection, pages: Iterable[tuple[int, bytes]], evaluated: str) -> None:
     """Stores changed pages, and the event counts per topic."""
-    db.executemany("INSERT OR REPLACE INTO tallies VALUES (?, ?)", pages)
-    db.execute("INSERT OR REPLACE INTO meta VALUES ('evaluated', ?)", (evaluated,))
+    db.executemany(
+        "INSERT INTO tallies VALUES (?, ?) ON CONFLICT (page) DO UPDATE SET counts = excluded.counts", pages
+    )
+    db.execute(
+        "INSERT INTO meta VALUES ('evaluated', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (evaluated,),
+    )
 
 
 def _or_null(value: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Runs the thread that writes and owns the registry of subscriptions (see `edn.runtime.sqlite_writer`).
+"""Runs the thread that writes and owns the registry of subscriptions (see `edn.runtime.group_writer`).
 
 A job changes memory in `done`, after the commit, and reverts earlier changes in `undo`, when its transaction
 fails. All of its methods run in the writer's thread, so the state needs no locks.
@@ -6,7 +6,6 @@ fails. All of its methods run in the writer's thread, so the state needs no lock
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
@@ -14,7 +13,10 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from edn.runtime import disk
-from edn.runtime.sqlite_writer import Mode, Operation, SqliteWriter
+from edn.runtime.disk import SqliteConnection
+from edn.runtime.group_writer import GroupWriter, Mode, Operation
+from edn.runtime.sql import Connection
+from edn.runtime.sqlite_writer import SqliteWriter
 
 logger = structlog.get_logger()
 
@@ -29,7 +31,7 @@ class Job(Generic[Result]):
     #: whether it runs alone and outside any transaction
     bare: bool = False
 
-    def work(self, db: sqlite3.Connection) -> Result:
+    def work(self, db: Connection) -> Result:
         """Writes; an exception rolls the job back."""
         raise NotImplementedError
 
@@ -43,15 +45,15 @@ class Job(Generic[Result]):
 class Call(Job[Result]):
     """Runs a function as a job; one that is not `fresh` must not read the registry."""
 
-    def __init__(self, function: Callable[[sqlite3.Connection], Result], *, fresh: bool = True) -> None:
+    def __init__(self, function: Callable[[Connection], Result], *, fresh: bool = True) -> None:
         self._function = function
         self.fresh = fresh
 
-    def work(self, db: sqlite3.Connection) -> Result:
+    def work(self, db: Connection) -> Result:
         return self._function(db)
 
 
-class Entry(Operation[sqlite3.Connection]):
+class Entry(Operation[Connection]):
     """A queued job and its caller's future."""
 
     __slots__ = ("future", "job")
@@ -64,58 +66,56 @@ class Entry(Operation[sqlite3.Connection]):
     def is_wanted(self) -> bool:
         return self.future.set_running_or_notify_cancel()
 
-    def work(self, context: sqlite3.Connection) -> Any:
+    def work(self, context: Connection) -> Any:
         return self.job.work(context)
 
     def undo(self) -> None:
         self.job.undo()
 
 
-class Writer(SqliteWriter[sqlite3.Connection]):
+class Writer:
+    """Queues jobs for the thread of an engine, and applies committed jobs to memory."""
+
     #: jobs per transaction
     GROUP = 256
 
     def __init__(
         self,
-        db: sqlite3.Connection,
+        engine: Callable[[Writer], GroupWriter[Connection]],
         on_fatal: Callable[[BaseException], None],
         *,
         on_full: Callable[[], None] = lambda: None,
-        on_failure: Callable[[], None] = disk.end_process,
     ) -> None:
         """Starts the thread, which calls the callbacks.
 
-        `on_fatal`: memory and disk no longer agree; `on_full`: the disk has no room; `on_failure`: an I/O
-        error.
+        `on_fatal`: memory and disk no longer agree; `on_full`: the disk has no room.
         """
-        super().__init__(db, name="writer", group=self.GROUP, on_failure=on_failure)
         self._on_fatal = on_fatal
         self._on_full = on_full
         self._closed = False
-        self.start()
+        self._engine = engine(self)
+        self._engine.start()
 
     def submit(self, job: Job[Result]) -> Future[Result]:
         future: Future[Result] = Future()
         if self._closed:
             future.set_exception(RuntimeError("the server is stopping"))
         else:
-            self.put(Entry(job, future))
+            self._engine.put(Entry(job, future))
         return future
 
     def close(self) -> None:
         """Commits all queued jobs, then stops."""
         self._closed = True
-        super().close()
+        self._engine.close()
 
-    def begin(self) -> sqlite3.Connection:
-        return self.connection
+    @property
+    def broken(self) -> BaseException | None:
+        """The error after which all jobs fail."""
+        return self._engine.broken
 
-    def finish(
-        self,
-        context: sqlite3.Connection,
-        operations: Sequence[Operation[sqlite3.Connection]],
-        error: Exception | None,
-    ) -> None:
+    def finish(self, operations: Sequence[Operation[Connection]], error: Exception | None) -> None:
+        """Passes the results of a transaction to memory and to the callers; in the writer's thread."""
         entries = [one for one in operations if isinstance(one, Entry)]
         if error is None:
             error = self._apply([entry for entry in entries if entry.error is None])
@@ -135,7 +135,26 @@ class Writer(SqliteWriter[sqlite3.Connection]):
         except Exception as error:
             # The disk is right and the memory may not be: only a restart repairs that.
             logger.critical("memory_differs_from_disk", exc_info=error)
-            self.broken = error
+            self._engine.broken = error
             self._on_fatal(error)
             return error
         return None
+
+
+class SqliteJobs(SqliteWriter[Connection]):
+    """Writes jobs to a SQLite file."""
+
+    def __init__(
+        self, writer: Writer, db: SqliteConnection, on_failure: Callable[[], None] = disk.end_process
+    ) -> None:
+        """`on_failure` runs in the thread after an I/O error."""
+        super().__init__(db, name="writer", group=Writer.GROUP, on_failure=on_failure)
+        self._writer = writer
+
+    def begin(self) -> Connection:
+        return self.connection
+
+    def finish(
+        self, context: Connection, operations: Sequence[Operation[Connection]], error: Exception | None
+    ) -> None:
+        self._writer.finish(operations, error)

@@ -66,7 +66,7 @@ def _defect(name: str, effect: str) -> Callable[[Callable[[], None]], Callable[[
 @_defect("acknowledge-before-commit", "publishers are answered before their events are in the log")
 def _acknowledge_before_commit() -> None:
     from dispatcher.api.publish import PublishEndpoint
-    from dispatcher.store.event_log import _LogWriter
+    from dispatcher.store.sqlite.log import _LogWriter
 
     tasks = set()
 
@@ -96,7 +96,8 @@ def _acknowledge_before_commit() -> None:
 
 @_defect("route-before-commit", "events go to the servers before they are in the log")
 def _route_before_commit() -> None:
-    from dispatcher.store.event_log import Log, _LogWriter
+    from dispatcher.store.event_log import Log
+    from dispatcher.store.sqlite.log import _LogWriter
 
     @wrap(_LogWriter, "_perform_all")
     def _(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 import typer
 
-from dispatcher.store.event_log import Log
+from dispatcher.store.sqlite.log import SqliteLog
 from edn.cli import backup as backups
 from edn.errors import Unavailable
 from edn.runtime import disk
@@ -246,7 +246,7 @@ def test_backing_up_and_restoring_again_and_again_loses_nothing(receiver: Receiv
 def backup(tmp_path: Path) -> Path:
     """A backup of a network in which nothing has happened yet."""
     folder = tmp_path / "backup"
-    log = Log(folder / "dispatcher", on_commit=lambda _: None)
+    log = SqliteLog(folder / "dispatcher", on_commit=lambda _: None)
     log._writer.connection.execute("INSERT INTO keys VALUES ('k', x'00', 'ann', '', '[]', '{}', 0, NULL)")
     log.close()
     SqliteStore(folder / "servers" / "s1").close()

@@ -195,8 +195,11 @@ class Network:
         server_options: Sequence[str] = (),
         locked: bool = False,
         environment: Mapping[str, str] | None = None,
+        database: Sequence[str] = (),
     ) -> None:
+        """`database`: options of a database that all processes use in place of data folders."""
         self.folder = folder
+        self._database = list(database)
         self._environment = environment
         self._locked = locked
         self._dispatcher_options = [*dispatcher_options, *([] if locked else ["--open"])]
@@ -224,14 +227,16 @@ class Network:
         return httpx.Client(base_url=self.url, timeout=30, headers=authorization)
 
     def _new_dispatcher(self, name: str, url: str) -> Process:
-        where = ["--data", str(self.folder / name), "--port", url.rpartition(":")[2]]
+        store = self._database or ["--data", str(self.folder / name)]
+        where = [*store, "--port", url.rpartition(":")[2]]
         peers = [part for other in self.urls if other != url for part in ("--peer", other)]
         options = [*self._options, *self._dispatcher_options]
         return Process(name, ["dispatcher", *where, *peers, *options], self.folder, self._environment)
 
     def new_server(self, name: str, *, data: Path | None = None) -> Process:
         """A server of this network, not started and not among `servers`."""
-        where = ["--data", str(data or self.folder / name), "--port", "0"]
+        store = self._database or ["--data", str(data or self.folder / name)]
+        where = [*store, "--port", "0"]
         where += [part for url in self.urls for part in ("--dispatcher", url)]
         options = [*self._options, *self._server_options]
         command = ["edn_server", "--id", name, *where, *options]

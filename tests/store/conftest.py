@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,23 +11,31 @@ from pathlib import Path
 import pytest
 
 from dispatcher.store.event_log import Log
+from dispatcher.store.postgres.log import PostgresLog
 from dispatcher.store.records import Record
+from dispatcher.store.sqlite.log import SqliteLog
+from edn.runtime.postgres.database import Database
+from tests.postgres import Cluster
 
 Work = Callable[[Log], Awaitable[None]]
+
+ENGINES = ("sqlite", "postgres")
 
 
 @dataclass(slots=True)
 class Engine:
     """Opens the same store again and again."""
 
-    place: Path
+    place: Path | Database
     #: what `on_commit` has got, in every life
     seen: list[Record] = field(default_factory=list)
     #: seconds of the store's clock
     now: float = 1000.0
 
     def open(self) -> Log:
-        return Log(self.place, on_commit=self.seen.extend, clock=lambda: self.now)
+        if isinstance(self.place, Database):
+            return PostgresLog(self.place, on_commit=self.seen.extend, clock=lambda: self.now)
+        return SqliteLog(self.place, on_commit=self.seen.extend, clock=lambda: self.now)
 
     def run(self, work: Work) -> None:
         """Open the store, work with it, and close it."""
@@ -42,7 +51,19 @@ class Engine:
         asyncio.run(main())
 
 
-@pytest.fixture(params=["sqlite"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
-    assert request.param == "sqlite"
-    return Engine(tmp_path / "store")
+def new_database(postgres: Cluster) -> Database:
+    """A schema that nobody else uses."""
+    return Database.parse(postgres.url, f"edn_{secrets.token_hex(6)}", allow_single=True)
+
+
+@pytest.fixture(params=ENGINES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | Database:
+    """Where a store is: a folder, or a schema of a database."""
+    if request.param == "sqlite":
+        return tmp_path
+    return new_database(request.getfixturevalue("postgres"))
+
+
+@pytest.fixture
+def engine(place: Path | Database) -> Engine:
+    return Engine(place)

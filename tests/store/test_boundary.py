@@ -29,7 +29,7 @@ def test_no_module_outside_the_store_knows_of_a_database(path: Path) -> None:
 
 
 def test_the_store_imports_nothing_else_of_the_dispatcher() -> None:
-    for path in sorted(STORE.glob("*.py")):
+    for path in sorted(STORE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dispatcher":
                 assert str(node.module).startswith("dispatcher.store"), f"{path.name} imports {node.module}"

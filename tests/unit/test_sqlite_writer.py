@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from edn.runtime import disk, sqlite_writer
-from edn.runtime.sqlite_writer import Mode, Operation, SqliteWriter
+from edn.runtime import disk, group_writer
+from edn.runtime.disk import SqliteConnection
+from edn.runtime.group_writer import Mode, Operation
+from edn.runtime.sqlite_writer import SqliteWriter
 
 WAIT = 30
 
 
-class Recorded(Operation[sqlite3.Connection]):
+class Recorded(Operation[SqliteConnection]):
     """Writes a number, or does something else, and records what happens to it."""
 
     __slots__ = ("function", "happened", "number", "wanted")
@@ -36,7 +38,7 @@ class Recorded(Operation[sqlite3.Connection]):
     def is_wanted(self) -> bool:
         return self.wanted
 
-    def work(self, context: sqlite3.Connection) -> Any:
+    def work(self, context: SqliteConnection) -> Any:
         self.happened.append("worked")
         context.execute("INSERT INTO numbers VALUES (?)", (self.number,))
         self.function()
@@ -46,21 +48,21 @@ class Recorded(Operation[sqlite3.Connection]):
         self.happened.append("undone")
 
 
-class Recorder(SqliteWriter[sqlite3.Connection]):
-    def __init__(self, connection: sqlite3.Connection, **more: Any) -> None:
+class Recorder(SqliteWriter[SqliteConnection]):
+    def __init__(self, connection: SqliteConnection, **more: Any) -> None:
         self.groups: list[list[int]] = []
         self.errors: list[Exception | None] = []
         self.failures: list[bool] = []
         self.answered = threading.Semaphore(0)
         super().__init__(connection, name="test", on_failure=lambda: self.failures.append(True), **more)
 
-    def begin(self) -> sqlite3.Connection:
+    def begin(self) -> SqliteConnection:
         return self.connection
 
     def finish(
         self,
-        context: sqlite3.Connection,
-        operations: Sequence[Operation[sqlite3.Connection]],
+        context: SqliteConnection,
+        operations: Sequence[Operation[SqliteConnection]],
         error: Exception | None,
     ) -> None:
         assert not self.connection.in_transaction or disk.is_failure(error or Exception())
@@ -79,14 +81,14 @@ class Recorder(SqliteWriter[sqlite3.Connection]):
 
 
 @pytest.fixture
-def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+def connection(tmp_path: Path) -> Iterator[SqliteConnection]:
     made = disk.connect(tmp_path / "x.db")
     made.execute("CREATE TABLE numbers (number INTEGER PRIMARY KEY)")
     yield made
     made.close()
 
 
-def stored(connection: sqlite3.Connection) -> list[int]:
+def stored(connection: SqliteConnection) -> list[int]:
     return [number for (number,) in connection.execute("SELECT number FROM numbers ORDER BY number")]
 
 
@@ -113,7 +115,7 @@ def full() -> sqlite3.OperationalError:
     ],
 )
 def test_modes_say_who_shares_a_transaction(
-    connection: sqlite3.Connection, modes: list[Mode], groups: list[list[int]]
+    connection: SqliteConnection, modes: list[Mode], groups: list[list[int]]
 ) -> None:
     writer = Recorder(connection)
     writer.run([Recorded(number, mode=mode) for number, mode in enumerate(modes)])
@@ -122,16 +124,16 @@ def test_modes_say_who_shares_a_transaction(
 
 
 def test_a_transaction_is_bounded_in_operations_and_bytes(
-    connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+    connection: SqliteConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_writer, "GROUP_BYTES", 100)
+    monkeypatch.setattr(group_writer, "GROUP_BYTES", 100)
     writer = Recorder(connection, group=3)
     sizes = [0, 0, 0, 0, 60, 60, 200, 0]
     writer.run([Recorded(number, size=size) for number, size in enumerate(sizes)])
     assert writer.groups == [[0, 1, 2], [3, 4, 5], [6], [7]]
 
 
-def test_an_operation_that_fails_alone_is_undone_alone(connection: sqlite3.Connection) -> None:
+def test_an_operation_that_fails_alone_is_undone_alone(connection: SqliteConnection) -> None:
     writer = Recorder(connection)
     operations = [Recorded(0), Recorded(1, failing(ValueError("no"))), Recorded(2)]
     writer.run(operations)
@@ -142,7 +144,7 @@ def test_an_operation_that_fails_alone_is_undone_alone(connection: sqlite3.Conne
     assert writer.errors == [None]
 
 
-def test_a_full_disk_takes_the_whole_transaction_and_not_the_next(connection: sqlite3.Connection) -> None:
+def test_a_full_disk_takes_the_whole_transaction_and_not_the_next(connection: SqliteConnection) -> None:
     writer = Recorder(connection)
     operations = [Recorded(0), Recorded(1, failing(full())), Recorded(2), Recorded(3, mode=Mode.FRESH)]
     writer.run(operations)
@@ -157,7 +159,7 @@ def test_a_full_disk_takes_the_whole_transaction_and_not_the_next(connection: sq
     assert writer.failures == []
 
 
-def test_after_an_io_error_everything_fails_and_the_file_is_left(connection: sqlite3.Connection) -> None:
+def test_after_an_io_error_everything_fails_and_the_file_is_left(connection: SqliteConnection) -> None:
     broken = sqlite3.OperationalError("disk I/O error")
     broken.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
     writer = Recorder(connection)
@@ -170,7 +172,7 @@ def test_after_an_io_error_everything_fails_and_the_file_is_left(connection: sql
     assert stored(connection) == []
 
 
-def test_unwanted_operations_are_not_carried_out(connection: sqlite3.Connection) -> None:
+def test_unwanted_operations_are_not_carried_out(connection: SqliteConnection) -> None:
     writer = Recorder(connection)
     unwanted = Recorded(1, wanted=False)
     writer.run([Recorded(0), unwanted, Recorded(2)])

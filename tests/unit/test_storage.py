@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.store.event_log import Log, LogFull
+from dispatcher.store.event_log import LogFull
 from dispatcher.store.interface import Transaction
+from dispatcher.store.sqlite.log import SqliteLog
 from edn.cli.supervisor import BoundedLog
 from edn.runtime import disk as storage
 
@@ -69,7 +70,7 @@ def test_a_step_of_truncation_is_bounded_in_bytes(tmp_path: Path) -> None:
     written: list[int] = []
 
     async def work() -> None:
-        log = Log(tmp_path, on_commit=lambda _: None)
+        log = SqliteLog(tmp_path, on_commit=lambda _: None)
         log.start()
         try:
 
@@ -104,7 +105,7 @@ def test_a_step_of_truncation_is_bounded_in_bytes(tmp_path: Path) -> None:
 
 def test_a_dispatcher_truncates_before_it_serves(tmp_path: Path) -> None:
     async def first() -> None:
-        log = Log(tmp_path, on_commit=lambda _: None)
+        log = SqliteLog(tmp_path, on_commit=lambda _: None)
         log.start()
 
         def append(transaction: Transaction) -> None:
@@ -117,7 +118,7 @@ def test_a_dispatcher_truncates_before_it_serves(tmp_path: Path) -> None:
         await log.stop()
 
     asyncio.run(first())
-    log = Log(tmp_path, on_commit=lambda _: None)
+    log = SqliteLog(tmp_path, on_commit=lambda _: None)
     assert log.floor == 7
     assert log._reader.execute("SELECT min(last) FROM records").fetchone() == (8,)
     log.close()
@@ -127,7 +128,7 @@ def test_a_failing_truncation_fails_no_publisher(tmp_path: Path) -> None:
     """They once shared a transaction."""
 
     async def work() -> None:
-        log = Log(tmp_path, on_commit=lambda _: None)
+        log = SqliteLog(tmp_path, on_commit=lambda _: None)
         log.start()
 
         def full(_: Transaction) -> None:
@@ -151,7 +152,7 @@ def test_after_an_io_error_nothing_is_committed_and_the_process_is_to_end(tmp_pa
     ended: list[bool] = []
 
     async def work() -> None:
-        log = Log(tmp_path, on_commit=lambda _: None, on_failure=lambda: ended.append(True))
+        log = SqliteLog(tmp_path, on_commit=lambda _: None, on_failure=lambda: ended.append(True))
         log.start()
 
         def broken(_: Transaction) -> None:
@@ -239,7 +240,7 @@ def test_a_full_disk_is_announced_before_its_callers_are_answered(tmp_path: Path
     order: list[str] = []
 
     async def work() -> None:
-        log = Log(tmp_path, on_commit=lambda _: None)
+        log = SqliteLog(tmp_path, on_commit=lambda _: None)
         log.on_full = lambda: order.append("announced")
         log.start()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -18,7 +17,6 @@ from dispatcher.servers.registry import ServerRegistry
 from dispatcher.store.event_log import Log
 from edn.errors import Conflict, NotFound, Unavailable
 from edn.http.control_client import ControlAnswer
-from edn.runtime.process import copy_in
 
 _DATABASE = "application/vnd.sqlite3"
 _CONTENT: dict[int | str, dict[str, Any]] = {
@@ -29,9 +27,7 @@ _CONTENT: dict[int | str, dict[str, Any]] = {
 }
 
 
-def routes(
-    data: Path, log: Log, servers: ServerRegistry, calls: ServerClient, backup_gate: BackupGate
-) -> APIRouter:
+def routes(log: Log, servers: ServerRegistry, calls: ServerClient, backup_gate: BackupGate) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["backup"])
 
     def continue_backup() -> None:
@@ -56,8 +52,7 @@ def routes(
     async def dispatcher() -> FileResponse:
         """Download the dispatcher's database, after those of all servers."""
         continue_backup()
-        target = copy_in(data)
-        await log.backup(target)
+        target = await log.backup()
         return FileResponse(target, media_type=_DATABASE, background=BackgroundTask(target.unlink))
 
     @router.get("/servers/{id}/backup", response_class=Response, responses=_CONTENT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 
 from fastapi import APIRouter, Request, Response
@@ -16,6 +17,7 @@ from dispatcher.subscriptions.topics import Topics
 from dispatcher.tuning.loop import Tuner
 from edn import __version__
 from edn.runtime import clock, metrics
+from edn.runtime.disk import NoDisk
 from edn.runtime.metrics import Metric, Values
 
 _SERVER = ("server",)
@@ -120,7 +122,7 @@ def routes(
             "log_head_offset": log.head,
             "log_floor_offset": log.floor,
             "log_pending_bytes": log.pending,
-            "log_disk_free_bytes": space.free,
+            "log_disk_free_bytes": math.nan if isinstance(log.disk, NoDisk) else space.free,
             "log_reusable_bytes": space.reusable,
             "log_wal_bytes": space.wal,
             "routing_questions_total": counts.tested,

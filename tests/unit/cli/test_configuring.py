@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,8 @@ def test_the_dispatcher_reads_the_same_file(file: Path) -> None:
 #: a value for every setting that has a rule of its own; the others are numbers, names or switches
 EXAMPLES = {
     "data": "/d",
+    "database": "postgresql://ann@10.0.0.5,10.0.0.6/edn",
+    "database-schema": "edn_two",
     "secret-file": "/s",
     "smtp-password-file": "/p",
     "peers": "http://10.0.0.5:1",
@@ -122,9 +125,13 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("section", ["dispatcher", "server"])
-def test_every_setting_can_be_set_by_flag_environment_and_file(section: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("excluded", [{"database"}, {"data", "peers"}], ids=["folder", "database"])
+def test_every_setting_can_be_set_by_flag_environment_and_file(
+    section: str, excluded: set[str], tmp_path: Path
+) -> None:
     cls = CLASSES[section]
-    names = [name for name, field in cls.model_fields.items() if not field.exclude]
+    listed = [name for name, field in cls.model_fields.items() if not field.exclude]
+    names = [name for name in listed if name not in excluded]
     assert {name for name, field in cls.model_fields.items() if field.exclude} == (
         {"secret", "url"} if section == "dispatcher" else {"secret", "smtp_password"}
     )
@@ -144,10 +151,34 @@ def test_every_setting_can_be_set_by_flag_environment_and_file(section: str, tmp
         reported(cls, ["--config-file", str(path)], {}),
     ]
     for report, origin in zip(shown, ["flag", "environment", "file"], strict=True):
-        assert {one["origin"] for one in report.values()} == {origin}
-        assert len(report) == len(names)
+        assert len(report) == len(listed)
+        unset = {"peer" if name == "peers" else name for name in excluded}
+        assert {one["origin"] for flag, one in report.items() if flag not in unset} == {origin}
     values = [{flag: one["value"] for flag, one in report.items()} for report in shown]
     assert values[0] == values[1] == values[2]
+
+
+DATABASE = ["--database", "postgresql://ann:hidden@10.0.0.5/edn", "--secret-file", "/s"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([*DATABASE, "--data", "/d"], "--data must not be given together with --database"),
+        ([*DATABASE, "--peer", "http://10.0.0.5:1"], "--peer must not be given together with --database"),
+        ([*DATABASE, "--database-schema", "Two"], "--database-schema must be up to 41"),
+        (["--database", "mysql://a/b", "--secret-file", "/s"], "--database must be a URL postgresql://"),
+        (["--secret-file", "/s"], "--data is required"),
+    ],
+)
+def test_a_process_has_a_data_folder_or_a_database(flags: list[str], message: str) -> None:
+    with pytest.raises(InvalidSettings, match=re.escape(message)):
+        CLASSES["dispatcher"].load([*flags, "--check-config"], {})
+
+
+def test_the_password_of_the_database_is_not_shown() -> None:
+    shown = reported(CLASSES["dispatcher"], DATABASE, {})
+    assert shown["database"]["value"] == "postgresql://ann:…@10.0.0.5/edn"
 
 
 def reported(cls: type[ServiceSettings], flags: list[str], environment: dict[str, str]) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from dispatcher.auth.caller import EVERYBODY
 from dispatcher.config import Settings
 from dispatcher.routing.table import RoutingTable
 from dispatcher.services import Services
-from dispatcher.store.event_log import Log
 from dispatcher.store.records import Record
+from dispatcher.store.sqlite.log import SqliteLog
 from edn import protocol
 from edn.model.filter import Filter
 from edn.summary import Summary
@@ -41,7 +41,7 @@ def test_records_are_routed_before_they_are_committed(
         def on_commit(records: list[Record]) -> None:
             heads.append(log.head)
 
-        log = Log(tmp_path, on_commit=on_commit)
+        log = SqliteLog(tmp_path, on_commit=on_commit)
         log.start()
         await log.submit(lambda transaction: transaction.append_control("s1", "deactivate", ids=["a"]))
         assert heads == [0 if early else 1]

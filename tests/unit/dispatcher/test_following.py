@@ -10,9 +10,9 @@ from typing import Any
 from dispatcher.observe.event_trace import EventTrace
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Transaction
 from dispatcher.store.log_tail import Tail
+from dispatcher.store.sqlite.log import SqliteLog
 from dispatcher.subscriptions.topics import Topic
 from edn import protocol
 from edn.model.schema import Schema
@@ -31,7 +31,7 @@ def test_a_journey_names_subscriptions_of_the_events_own_topic(tmp_path: Path) -
         return protocol.encode(protocol.EventTrace(5, found))
 
     async def scenario() -> list[str]:
-        log = Log(tmp_path, on_commit=lambda records: None)
+        log = SqliteLog(tmp_path, on_commit=lambda records: None)
         log.start()
         try:
             await log.submit(subscribe)

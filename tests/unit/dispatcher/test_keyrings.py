@@ -13,6 +13,7 @@ from dispatcher.store import directory, signing_keys
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
 from dispatcher.store.records import ControlRecord, Record
+from dispatcher.store.sqlite.log import SqliteLog
 from dispatcher.subscriptions import signing_rings
 from dispatcher.subscriptions.service import SubscriptionRequest
 from dispatcher.subscriptions.subtree import Subtree
@@ -42,7 +43,7 @@ def run(path: Path, scenario: Callable[[Log], Awaitable[None]]) -> list[Record]:
     records: list[Record] = []
 
     async def main() -> None:
-        log = Log(path, on_commit=records.extend)
+        log = SqliteLog(path, on_commit=records.extend)
         log.start()
         try:
             await scenario(log)

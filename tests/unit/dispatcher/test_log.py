@@ -15,7 +15,8 @@ import pytest
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Transaction
 from dispatcher.store.records import ControlRecord, EventsRecord, Record
-from dispatcher.store.schema import FORMAT, WrongFormat
+from dispatcher.store.sqlite.log import SqliteLog
+from dispatcher.store.sqlite.schema import FORMAT, WrongFormat
 from edn.errors import Conflict, Unavailable
 
 
@@ -35,7 +36,7 @@ def run(
 ) -> None:
     async def main() -> None:
         records = seen if seen is not None else []
-        log = Log(folder, on_commit=records.extend, clock=clock or Clock())
+        log = SqliteLog(folder, on_commit=records.extend, clock=clock or Clock())
         log.start()
         try:
             await work(log)
@@ -214,7 +215,7 @@ def test_a_log_of_another_format_is_refused_as_it_is(tmp_path: Path, found: int,
         db.execute("UPDATE meta SET value = ? WHERE key = 'format'", (found,))
         before = list(db.iterdump())
     with pytest.raises(WrongFormat, match=f"must have format {FORMAT}, got {found}.*{said}"):
-        Log(tmp_path, on_commit=lambda records: None)
+        SqliteLog(tmp_path, on_commit=lambda records: None)
     with closing(sqlite3.connect(tmp_path / "dispatcher.db")) as db:
         assert list(db.iterdump()) == before
 
@@ -251,7 +252,7 @@ def test_a_patient_log_waits_for_company_where_there_was_some_before(
         return transaction.append_control("s", "join")
 
     async def main() -> None:
-        log = Log(tmp_path, on_commit=lambda records: commits.append(len(records)), clock=Clock())
+        log = SqliteLog(tmp_path, on_commit=lambda records: commits.append(len(records)), clock=Clock())
         log.start()
         log.set_patience(0.25)
         monkeypatch.setattr("time.sleep", wait)

@@ -14,6 +14,7 @@ from virtual_time import VirtualLoop, run
 from dispatcher.rebalance.advisor import ENOUGH, RepartitionAdvisor, Watch
 from dispatcher.servers.pipeline import Counts
 from edn.errors import Unavailable
+from edn.runtime.disk import SqliteConnection
 from edn.runtime.tasks import Tasks
 from selftune.tuning import Tuning
 
@@ -75,7 +76,7 @@ def test_a_best_that_could_not_be_stored_is_stored_later() -> None:
     async def may_start() -> bool:
         return True
 
-    reader = sqlite3.connect(":memory:")
+    reader = sqlite3.connect(":memory:", factory=SqliteConnection)
     reader.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value)")
     disk_full = True
 

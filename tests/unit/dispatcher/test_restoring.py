@@ -10,6 +10,7 @@ from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Transaction
+from dispatcher.store.sqlite.log import SqliteLog
 from dispatcher.subscriptions.restore import find_missing
 from edn import protocol
 
@@ -20,7 +21,7 @@ def row(id: str, version: int, server: str) -> Subscription:
 
 def run(folder: Path, operation: Callable[[Transaction], None], look: Callable[[Log], None]) -> None:
     async def whole() -> None:
-        log = Log(folder, on_commit=lambda _: None)
+        log = SqliteLog(folder, on_commit=lambda _: None)
         log.start()
         try:
             await log.submit(operation)

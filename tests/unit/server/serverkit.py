@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from edn import protocol
 from edn.formats.webhooks import KeyRing
 from edn.model.schema import Schema
 from edn.runtime.ownership import share
+from edn.runtime.postgres.database import Database
 from edn_server.ingest import undecided as doubts
 from edn_server.ingest.apply_frame import Applied, ApplyFrame
 from edn_server.ingest.replay import ApplyReplay
@@ -19,13 +22,16 @@ from edn_server.outbox import bodies, cleanup
 from edn_server.storage import outbox
 from edn_server.storage.database import SqliteStore
 from edn_server.storage.interface import Reader
-from edn_server.storage.writer import Writer
+from edn_server.storage.postgres.store import PostgresStore
+from edn_server.storage.writer import SqliteJobs, Writer
 from edn_server.subscriptions.load import load
 from edn_server.subscriptions.store import StoreVersions, bind_filters
 
 COLUMNS = [("symbol", "string"), ("price", "number")]
 LOG = "log-a"
 SINK = "http://127.0.0.1:9/hook"
+#: variable with the URL of a PostgreSQL database in which kits keep their shards
+DATABASE = "EDN_TEST_DATABASE"
 
 
 def topic(
@@ -84,6 +90,13 @@ def segment(
     )
 
 
+class Shard(PostgresStore):
+    """The shard of a kit; its connections read only."""
+
+    def connect(self, *, read_only: bool = False) -> Any:
+        return self._link.reader()
+
+
 class Kit:
     """One server, opened and reopened as often as a test likes."""
 
@@ -98,11 +111,22 @@ class Kit:
         self.open()
 
     def open(self) -> None:
-        self.folder = SqliteStore(self._path)
+        self.folder: Any
+        self.db: Any
+        url = os.environ.get(DATABASE)
+        if url:
+            schema = f"kit_{hashlib.blake2b(bytes(self._path), digest_size=8).hexdigest()}"
+            self.folder = Shard(Database.parse(url, schema, allow_single=True), "s1")
+            self.registry = self.folder.load(load)
+            self.folder.start(self.fatal.append, lambda: None)
+            self.writer = self.folder.writer
+            self.db = self.folder.connect()
+        else:
+            self.folder = SqliteStore(self._path)
+            self.db = self.folder.connect()
+            self.registry = load(self.db)
+            self.writer = Writer(lambda writer: SqliteJobs(writer, self.db), self.fatal.append)
         self.epoch = self.folder.identity.epoch
-        self.db = self.folder.connect()
-        self.registry = load(self.db)
-        self.writer = Writer(self.db, self.fatal.append)
         share(self.registry)
 
     def close(self) -> None:
