@@ -99,7 +99,7 @@ def find(db: Connection, id: int) -> tuple[Letter, bytes] | None:
 def count(db: Connection, subscription: str) -> int:
     """Counts the letters that name a subscription, up to 1,000."""
     row = db.execute(
-        "SELECT count(*) FROM (SELECT 1 FROM dead_names WHERE name = ? LIMIT 1000)",
+        "SELECT count(*) FROM (SELECT 1 FROM dead_names WHERE name = ? LIMIT 1000) AS found",
         (name_of(db, subscription),),
     ).fetchone()
     return int(row[0])

@@ -202,6 +202,9 @@ def test_state_of_sinks_logs_pauses_letters_and_usage_is_kept(place: Path | Data
         assert run(again, lambda db: usage.used(db, usage.DEAD, "acme")) == 4
         assert run(again, lambda db: outbox.gone(db, "stream:s1").dropped) == 5
         assert run(again, lambda db: usage.subscription_usage(db, "s1", [])).dropped == 5
+        assert run(again, lambda db: dead_letters.count(db, "s1")) == 1
+        assert run(again, lambda db: dead_letters.since(db, "s1", 0, 9)) == [1]
+        assert run(again, lambda db: dead_letters.find(db, 1))[1] == b"body"
         run(again, lambda db: dead_letters.remove(db, [1]))
         assert run(again, lambda db: usage.used(db, usage.DEAD, "acme")) == 0
 

@@ -13,8 +13,10 @@ from dispatcher.servers.pipeline import Backpressure
 from edn.errors import Overloaded, Unavailable
 
 
-def admission(*, pending: int = 0, shortage: str | None = None, level: bool = True) -> Admission:
-    log: Any = SimpleNamespace(pending=pending)
+def admission(
+    *, pending: int = 0, shortage: str | None = None, level: bool = True, outage: str | None = None
+) -> Admission:
+    log: Any = SimpleNamespace(pending=pending, unavailable=outage)
     upkeep: Any = SimpleNamespace(shortage=shortage, count=lambda size: None)
     alone: Any = Alone("log", None) if level else SimpleNamespace(accepting=lambda: False)
     return Admission(log, upkeep, Backpressure(lambda: 0), alone)
@@ -32,6 +34,7 @@ def test_events_are_accepted_where_nothing_is_in_the_way() -> None:
     [
         ({"shortage": "the disk is short"}, "the disk is short"),
         ({"level": False}, "not in sync with the others"),
+        ({"outage": "the database does not answer"}, "the database does not answer"),
     ],
 )
 def test_readiness_metrics_and_publishers_hear_the_same(state: dict[str, Any], reason: str) -> None:
