@@ -141,7 +141,7 @@ def insert(transaction: Transaction, topic: Topic) -> None:
         name=topic.name,
         columns=_json(schema.to_wire()),
         attributes=_json(schema.attributes),
-        closed=schema.closed,
+        closed=int(schema.closed),
     )
     del row["path"], row["schema"]
     insert_row(transaction.connection, "topics", row, key="uid")

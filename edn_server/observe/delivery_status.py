@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from edn.errors import Conflict, InvalidInput, NotFound
-from edn.model.coordinates import rfc3339
+from edn.model.coordinates import element_of, is_array, rfc3339
 from edn.model.namespace import public_id
 from edn.runtime import clock
 from edn.runtime.ownership import any_thread, owned
@@ -42,7 +42,14 @@ from edn_server.subscriptions.view import RegistryView
 RECOVERED = 20_000
 
 _CURSOR = re.compile(r"(\d{1,18})-(\d{1,18})\Z", re.ASCII)
+#: by type; a time is that of the example
 _EXAMPLES: dict[str, Any] = {"string": "example", "number": 1.5, "integer": 1, "boolean": True}
+
+
+def _example(kind: str, now: str) -> Any:
+    """Returns a value of a type."""
+    value = now if element_of(kind) == "time" else _EXAMPLES[element_of(kind)]
+    return [value] if is_array(kind) else value
 
 
 @owned("loop")
@@ -170,7 +177,7 @@ class DeliveryStatus:
         if topic is None:
             raise _not_here(subscription)
         now = rfc3339(int(clock.estimate() * 1e6))
-        attributes = {name: now if kind == "time" else _EXAMPLES[kind] for name, kind in topic.columns}
+        attributes = {name: _example(kind, now) for name, kind in topic.columns}
         entry = {
             "topic": topic.name,
             "event": {"id": f"example-{secrets.token_hex(8)}", "time": now, "attributes": attributes},

@@ -93,6 +93,7 @@ NAMES: dict[str, dict[str, Kind | None]] = {
         "header if-match": NOTHING,
         "body attributes": NOTHING,
         "body engine": NOTHING,
+        "body closed": NOTHING,
         "body availability": NOTHING,
     },
     "/v1/topics/{name}/events": {
@@ -257,6 +258,7 @@ SOAP: dict[str, Kind | None] = {
         (
             *("ReferenceParameters", "EndTo", "Delivery", "NotifyTo", "Format", "Expires", "Filter"),
             *("Recipient", "event", "attribute", "Attributes", "Attribute", "Engine", "Availability"),
+            "Closed",
             *("Cascade", "@Mode", "@Name", "@Dialect", "@name", "@type", "@time", "@availability"),
         )
     ),

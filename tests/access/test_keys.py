@@ -150,7 +150,8 @@ def test_tenants_have_names_of_their_own(tmp_path: Path) -> None:
             keys[tenant] = (await make(http, tenant=tenant, scopes=["admin"])).json()["key"]
         for number, (tenant, key) in enumerate(keys.items()):
             attributes = {f"price{number}": "number"}
-            put = await http.put("/v1/topics/stocks", json={"attributes": attributes}, headers=bearer(key))
+            schema = {"attributes": attributes, "closed": True}
+            put = await http.put("/v1/topics/stocks", json=schema, headers=bearer(key))
             assert put.status_code == 201, tenant
             published = await http.post(
                 "/v1/topics/stocks/events", json={f"price{number}": 1}, headers=bearer(key)

@@ -44,7 +44,10 @@ def test_delivery_is_measured_until_every_notification_has_arrived() -> None:
         assert cost["roles"].keys() == cost["idle"].keys() == {"dispatcher", "s1", "s2"}
         assert 0 < cost["p50"] <= cost["p99"] <= cost["p999"]
         assert min(cost[name] for name in ("posts_per_second", "entries_per_second", "memory_mb")) > 0
-    assert [one["variant"] for one in outcome["floor"]] == ["bare", "json", "hmac", "both"]
+    assert [(one["variant"], one["load"]) for one in outcome["floor"]] == [
+        *((variant, "flat out") for variant in ("bare", "json", "hmac", "both")),
+        ("both", "calm 20/s"),
+    ]
     assert all(one["cpu_us_per_post"] > 0 for one in outcome["floor"])
     assert len(outcome["verdicts"]) == 2
 

@@ -130,6 +130,7 @@ def test_a_topic_is_closed_and_opened(network: Network, hook: Hook) -> None:
     assert network.http.post(events, json={"n": 1, "x": 2}).status_code == 202
     network.dispatcher.stop()
     network.restart_dispatcher()
+    network.await_servers("ready", *network.servers)
     assert network.http.get("/v1/topics/shut").json()["closed"] is False
 
 

@@ -298,7 +298,7 @@ def test_a_schema_may_grow_and_lose_what_nobody_uses(network: Network, receiver:
     path = "/v1/topics/evolving"
 
     def define(attributes: dict[str, str], status: int = 200) -> None:
-        answer = network.http.put(path, json={"attributes": attributes})
+        answer = network.http.put(path, json={"attributes": attributes, "closed": True})
         assert answer.status_code == status, answer.text
 
     def watch(name: str, written: Any) -> None:

@@ -61,7 +61,7 @@ TABLE = [
         "an expiry that is none",
         lambda client: client.subscribe("stocks", SINK, expires="soon"),
         {"2004": "InvalidExpirationTime", "2011": "UnsupportedExpirationValue"},
-        "an instant such as",
+        "a time such as",
     ),
     Wrong(
         "an unknown dialect",

@@ -48,7 +48,7 @@ CREATE TABLE topics (
     revision BIGINT NOT NULL, columns TEXT NOT NULL, attributes TEXT NOT NULL,
     engine TEXT COLLATE "C" NOT NULL, created BIGINT NOT NULL,
     availability DOUBLE PRECISION NOT NULL DEFAULT 0, chosen BIGINT NOT NULL DEFAULT 0,
-    UNIQUE (tenant, name));
+    closed BIGINT NOT NULL DEFAULT 0, UNIQUE (tenant, name));
 CREATE TABLE bindings (
     name TEXT COLLATE "C" PRIMARY KEY, servers TEXT, engine TEXT COLLATE "C", created BIGINT NOT NULL);
 CREATE TABLE subscriptions (

@@ -152,7 +152,7 @@ def test_many_requests_share_one_connection_and_large_bodies_arrive() -> None:
             assert [answer.body for answer in answers] == bodies
             assert len(app.clients) == 1
             # beyond the windows of flow control, which begin with 65,535 bytes
-            large = await post(client(), url, b"y" * 300_000)
+            large = await post(sender, url, b"y" * 300_000)
             assert (large.status, len(large.body)) == (200, LIMITS.returned)
             long = await post(sender, url + "/long")
             assert (long.status, len(long.body)) == (200, LIMITS.returned)
