@@ -20,7 +20,16 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from edn.http.exchange import HEAD_BYTES, IDLE_SECONDS, ExchangeFailed, HttpAnswer, Limits, OnEnd, Request
+from edn.http.exchange import (
+    HEAD_BYTES,
+    IDLE_SECONDS,
+    ExchangeFailed,
+    HttpAnswer,
+    Limits,
+    OnEnd,
+    Request,
+    into,
+)
 from edn.http.http2 import Http2Connection
 
 Headers = Iterable[tuple[str, str]]
@@ -125,16 +134,7 @@ class HttpConnection(asyncio.Protocol):
     async def exchange(self, request: Request, deadline: float) -> HttpAnswer:
         """Sends a request, returns the answer; raises `ExchangeFailed`, or `TimeoutError` at `deadline`."""
         answer: asyncio.Future[HttpAnswer] = self._loop.create_future()
-
-        def end(result: HttpAnswer | Exception) -> None:
-            if answer.done():
-                return
-            if isinstance(result, Exception):
-                answer.set_exception(result)
-            else:
-                answer.set_result(result)
-
-        self.begin(request, deadline, end)
+        self.begin(request, deadline, into(answer))
         try:
             return await answer
         except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -54,3 +55,17 @@ class Request(NamedTuple):
 
 #: called once, with the answer or with `ExchangeFailed` or `TimeoutError`
 OnEnd = Callable[[HttpAnswer | Exception], None]
+
+
+def into(answer: asyncio.Future[HttpAnswer]) -> OnEnd:
+    """Return a callback that sets the result of a future, unless it is cancelled."""
+
+    def end(result: HttpAnswer | Exception) -> None:
+        if answer.done():
+            return
+        if isinstance(result, Exception):
+            answer.set_exception(result)
+        else:
+            answer.set_result(result)
+
+    return end

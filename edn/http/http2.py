@@ -20,10 +20,19 @@ import h2.events
 import h2.exceptions
 import h2.settings
 
-from edn.http.exchange import HEAD_BYTES, IDLE_SECONDS, ExchangeFailed, HttpAnswer, Limits, OnEnd, Request
+from edn.http.exchange import (
+    HEAD_BYTES,
+    IDLE_SECONDS,
+    ExchangeFailed,
+    HttpAnswer,
+    Limits,
+    OnEnd,
+    Request,
+    into,
+)
 
 #: bytes of frames that belong to no answer, before the connection is closed
-_EMPTY_ANSWER_BYTES = 1 << 20
+UNUSED_BYTES = 1 << 20
 #: place of a frame's type, and the type of the first frame
 _FRAME_TYPE, _SETTINGS = 3, 4
 
@@ -116,16 +125,7 @@ class Http2Connection(asyncio.Protocol):
     async def exchange(self, request: Request, deadline: float) -> HttpAnswer:
         """Sends a request, returns the answer; raises `ExchangeFailed`, or `TimeoutError` at `deadline`."""
         answer: asyncio.Future[HttpAnswer] = self._loop.create_future()
-
-        def end(result: HttpAnswer | Exception) -> None:
-            if answer.done():
-                return
-            if isinstance(result, Exception):
-                answer.set_exception(result)
-            else:
-                answer.set_result(result)
-
-        number = self.begin(request, deadline, end)
+        number = self.begin(request, deadline, into(answer))
         try:
             return await answer
         except asyncio.CancelledError:
@@ -169,7 +169,7 @@ class Http2Connection(asyncio.Protocol):
         for event in events:
             self._handle(event)
         self._flush()
-        if self._unused > self._limits.read + _EMPTY_ANSWER_BYTES:
+        if self._unused > self._limits.read + UNUSED_BYTES:
             self._break("the answer is not HTTP/2: frames without an answer")
 
     def connection_lost(self, error: Exception | None) -> None:

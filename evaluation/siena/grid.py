@@ -47,6 +47,7 @@ READINGS = (
     Reading("parties end with the run (R7)", Scenario(ends_parties=True)),
     Reading("a tree of cheapest paths", by_paths=True),
 )
+NAMES = [reading.name for reading in READINGS]
 
 
 @lru_cache(maxsize=64)

@@ -17,7 +17,7 @@ from evaluation.siena.grid import (
     ARCHITECTURES,
     BASE,
     DISTRIBUTED,
-    READINGS,
+    NAMES,
     SATURATED,
     SEEDS,
     SIZES,
@@ -27,7 +27,6 @@ from evaluation.siena.grid import (
     mean_of,
 )
 
-NAMES = [reading.name for reading in READINGS]
 BY_REQUEST, BY_SERVICE = "cost per request", "cost per crossing service"
 R6 = "by requests with messages between sites (R6)"
 

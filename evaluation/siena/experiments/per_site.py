@@ -17,7 +17,7 @@ from evaluation.experiment import Claim, Experiment, Outcome, Progress, Series, 
 from evaluation.figures import Canvas
 from evaluation.siena.grid import (
     BASE,
-    READINGS,
+    NAMES,
     SATURATED,
     SEEDS,
     SIZES,
@@ -29,7 +29,6 @@ from evaluation.siena.grid import (
     worst_site,
 )
 
-NAMES = [reading.name for reading in READINGS]
 WORST, UNEVEN = "cost of the worst site", "unevenness"
 
 

@@ -18,7 +18,7 @@ from evaluation.figures import Canvas
 from evaluation.siena.grid import (
     BASE,
     DISTRIBUTED,
-    READINGS,
+    NAMES,
     SATURATED,
     SEEDS,
     SIZES,
@@ -30,7 +30,6 @@ from evaluation.siena.grid import (
     slopes,
 )
 
-NAMES = [reading.name for reading in READINGS]
 COST, DEVIATION = "total cost", "deviation"
 
 

@@ -269,7 +269,7 @@ def test_a_host_that_breaks_http2_gets_http1() -> None:
 
 
 def test_a_host_that_floods_with_frames_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http2, "_EMPTY_ANSWER_BYTES", 1000)
+    monkeypatch.setattr(http2, "UNUSED_BYTES", 1000)
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
