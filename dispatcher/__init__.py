@@ -8,7 +8,7 @@
     servers        registration, placement, forwarding of log records to servers
     subscriptions  topics and subscriptions, from the request to the log record
     rebalance      migrations of subscriptions between servers
-    replication    multiple dispatchers
+    network        several dispatchers on one directory
     tuning         precision of the summaries
     observe        explanations, event traces, figures for dashboard and metrics
     api            routes: REST, SOAP, CloudEvents, dashboard

@@ -7,6 +7,8 @@ Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start (data folder, data
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import sys
 
 from dispatcher.app import create_app
@@ -16,12 +18,14 @@ from edn import summary
 from edn.errors import EdnError
 from edn.http.request_limits import Connections
 from edn.runtime import disk, tracing
-from edn.runtime.private_files import keep_private
+from edn.runtime.disk import keep_private
+from edn.runtime.probes import WaitingProbes
 from edn.runtime.process import CannotStart, bind, configure_logs, lock_folder, report_failure, serve, url_of
 from partitioning import online
 
 
 def main(argv: list[str] | None = None) -> int:
+    listeners: list[socket.socket] = []
     try:
         settings = Settings.load(sys.argv[1:] if argv is None else argv, os.environ)
         keep_private()
@@ -30,19 +34,24 @@ def main(argv: list[str] | None = None) -> int:
         lock = None
         if settings.database is None:
             lock = disk.open_with_room(settings.folder, lambda: lock_folder(settings.folder))
-        listeners = [bind(settings.host, settings.port)]
-        bound: dict[str, object] = {"url": url_of(listeners[0])}
+        listeners.append(bind(settings.host, settings.port))
+        bound: dict[str, object] = {"url": url_of(listeners[0], settings.scheme)}
         ready = {"role": "dispatcher", **bound}
         if settings.admin_port is not None:
             listeners.append(bind(settings.admin_host, settings.admin_port))
             bound["admin_port"] = listeners[1].getsockname()[1]
-            ready["admin"] = url_of(listeners[1])
+            ready["admin"] = url_of(listeners[1], settings.scheme)
         settings = settings.model_copy(update=bound)
         if settings.database is None:
             app = disk.open_with_room(settings.folder, lambda: create_app(settings))
         else:
-            app = create_app(settings)
+            # A requested stop exits with code 0, also while the process waits for the lease.
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+            with WaitingProbes(listeners[0], "another dispatcher owns the log"):
+                app = create_app(settings)
     except EdnError as error:
+        for listener in listeners:
+            listener.close()
         return report_failure("dispatcher", error)
     except DatabaseError as error:  # such as a full disk
         return report_failure("dispatcher", CannotStart(f"cannot open the log in {settings.data}: {error}"))
@@ -50,7 +59,8 @@ def main(argv: list[str] | None = None) -> int:
     summary.compile_kernels()
     online.warm()
     connections = Connections(settings.connections_per_address, settings.uncounted_clients)
-    serve(app, listeners, {**ready, "log": app.state.services.log.id}, connections)
+    services = app.state.services
+    serve(app, listeners, {**ready, "log": services.log.id}, connections, services.tls)
     if lock is not None:
         os.close(lock)
     return 0

@@ -12,26 +12,37 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from dispatcher.api import (
+    advertisements,
     bodies,
     cloudevents,
     consent,
     delivery,
     internal,
     openapi,
+    sources,
     streams,
     subscriptions,
     swagger,
 )
 from dispatcher.api import topics as topic_routes
-from dispatcher.api.admin import backup, keys, metrics, operations, repartitions, routes, tuning
+from dispatcher.api.admin import (
+    backup,
+    keys,
+    metrics,
+    operations,
+    ownership,
+    repartitions,
+    routes,
+    secrets,
+    tuning,
+)
 from dispatcher.api.dashboard import pages
-from dispatcher.api.leader_proxy import LeaderProxy
 from dispatcher.api.publish import BODY_BYTES, PublishEndpoint
 from dispatcher.api.soap import eventing, management, publishing
 from dispatcher.api.soap.endpoint import PATH as SOAP_PATH
 from dispatcher.api.soap.endpoint import SoapEndpoint
 from dispatcher.api.soap.operations import Table
-from dispatcher.auth.access import Guard
+from dispatcher.auth.access import Guard, UnknownKey
 from dispatcher.auth.audit import Audit
 from dispatcher.auth.caller import Need, needs
 from dispatcher.config import Settings
@@ -49,8 +60,6 @@ class _App(FastAPI):
     heartbeat: internal.HeartbeatEndpoint
     guard: Guard
     audit: Audit
-    #: with multiple dispatchers only
-    leader_proxy: LeaderProxy | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if PublishEndpoint.serves(scope):
@@ -64,7 +73,11 @@ class _App(FastAPI):
 
     async def _guard(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            who = self.guard.admit(scope)
+            try:
+                who = self.guard.admit(scope)
+            except UnknownKey:
+                await self.guard.learn_keys()
+                who = self.guard.admit(scope)
         except EdnError as error:
             await refuse(self.audit.record_refusal(scope, error), scope, receive, send)
             return
@@ -78,23 +91,13 @@ class _App(FastAPI):
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         if SoapEndpoint.serves(scope):
             await self.soap(scope, receive, send)
-        elif self.leader_proxy is not None and LeaderProxy.handles(scope):
-            await self.leader_proxy(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
 
 def create_app(settings: Settings) -> FastAPI:
     services = Services(settings)
-    guard, audit, peers = services.guard, services.audit, services.peers
-    publish = PublishEndpoint(
-        services.log,
-        services.admission,
-        services.topics,
-        guard,
-        audit,
-        retained_bytes=settings.retained_bytes,
-    )
+    guard, audit, publish = services.guard, services.audit, services.publish
 
     @contextlib.asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -111,14 +114,11 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.publish = publish
-    app.soap = SoapEndpoint(guard, _soap_operations(services, publish), peers, settings.secret)
+    app.soap = SoapEndpoint(guard, _soap_operations(services, publish))
     app.guard, app.audit = guard, audit
     for page in app.router.routes:  # so far only FastAPI's documentation pages
         needs(Need.PUBLIC)(getattr(page, "endpoint"))  # noqa: B009  Starlette's base class does not declare it
     app.heartbeat = internal.HeartbeatEndpoint(services.registration, guard, audit)
-    if peers is not None:
-        execute = functools.partial(FastAPI.__call__, app)
-        app.leader_proxy = LeaderProxy(execute, peers, limit=BODY_BYTES, secret=settings.secret)
     app.router.route_class = StrictRoute
     install(app, union_tags=bodies.UNION_TAGS)
     app.router.routes += _plain_routes(app)
@@ -149,7 +149,13 @@ def _soap_operations(parts: Services, publish: PublishEndpoint) -> Table:
         **eventing.operations(parts.log, parts.requests, parts.subscriptions),
         **publishing.operations(parts.topics, publish),
         **management.operations(
-            parts.topics, parts.subtree_sync, parts.guard.quotas, parts.entries, parts.bindings, parts.members
+            parts.topics,
+            parts.subtree_sync,
+            parts.guard.quotas,
+            parts.entries,
+            parts.bindings,
+            parts.members,
+            parts.advertisements,
         ),
     }
 
@@ -158,20 +164,30 @@ def _routers(parts: Services) -> list[APIRouter]:
     """Returns FastAPI's routers, in the order of the OpenAPI document."""
     log, topics, guard = parts.log, parts.topics, parts.guard
     members, calls, pipeline = parts.members, parts.calls, parts.pipeline
-    requests, descriptions, leadership = parts.requests, parts.descriptions, parts.leadership
+    requests, descriptions = parts.requests, parts.descriptions
     return [
         topic_routes.routes(
-            topics, parts.subtree_sync, guard.quotas, parts.explainer, parts.event_trace, requests.find
+            topics,
+            parts.subtree_sync,
+            guard.quotas,
+            parts.explainer,
+            parts.event_trace,
+            parts.advertisements,
+            requests.find,
         ),
-        subscriptions.routes(log, calls, requests, parts.subscriptions),
-        operations.routes(members, parts.table, pipeline, descriptions, leadership, parts.admission),
-        operations.clock_routes(members, calls, parts.subscriptions, leadership),
+        advertisements.document_routes(parts.documents),
+        advertisements.routes(
+            parts.advertisements, topics, parts.reach, parts.wanted, parts.bound_advertisements, guard
+        ),
+        subscriptions.routes(log, calls, requests, parts.subscriptions, parts.reach),
+        operations.routes(members, parts.table, pipeline, descriptions, parts.membership, parts.admission),
+        operations.clock_routes(members, calls, parts.subscriptions),
+        ownership.routes(log),
         internal.routes(
             log,
             topics,
             parts.placing,
             parts.registration,
-            leadership,
             requests,
             parts.subscriptions,
             guard,
@@ -180,6 +196,7 @@ def _routers(parts: Services) -> list[APIRouter]:
         cloudevents.routes(topics, parts.subscriptions, requests),
         consent.routes(members, calls),
         keys.routes(parts.keys, topics, log),
+        sources.routes(parts.sources),
         routes.routes(parts.entries, parts.bindings, members),
         tuning.routes(pipeline.backpressure, parts.link, parts.counters, parts.tuner),
         pages.routes(parts.sampler, parts.projector, topics, guard),
@@ -192,9 +209,13 @@ def _routers(parts: Services) -> list[APIRouter]:
             descriptions,
             parts.tuner,
             parts.admission,
+            parts.publication_guard,
+            parts.reach,
             parts.runner.figures,
+            parts.sources.figures,
         ),
         backup.routes(log, members, calls, parts.backup_gate),
+        secrets.routes(log, members, calls),
         repartitions.routes(parts.runner, parts.handover, parts.advisor),
         delivery.routes(log, members, calls, requests.find),
         streams.routes(log, calls, requests.find, guard),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -9,18 +10,18 @@ from pydantic_core import PydanticCustomError
 
 from dispatcher.auth.quotas import TenantLimits
 from edn.runtime.config import (
+    URL,
     Count,
     Port,
     Positive,
-    Repeatable,
     Rule,
     ServiceSettings,
     Switch,
-    Urls,
     integer,
     items,
     number,
     one_of,
+    parse_url,
     setting,
 )
 from edn.runtime.process import is_loopback
@@ -34,6 +35,12 @@ def _parse_admin_port(text: str) -> int | None:
     if not -1 <= port <= 65535:
         raise ValueError
     return None if port < 0 else port
+
+
+def _parse_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", text):
+        raise ValueError
+    return text
 
 
 def _parse_load_factor(text: str) -> float | None:
@@ -62,9 +69,15 @@ class Settings(ServiceSettings):
         Rule(expected="an integer from -1 to 65535", parse=_parse_admin_port, metavar="N", optional=True),
     ] = setting(None, "serve administrative calls on this port only; 0: any free port, -1: no separate port")
     admin_host: str = setting("127.0.0.1", "address of the administrative port")
-    peers: Annotated[Urls, Repeatable("peer")] = setting(
-        (),
-        "URL of another dispatcher of the network; repeatable (EDN_PEERS: comma-separated)",
+    name: Annotated[str, Rule(expected="1 to 64 of A-Z a-z 0-9 _ . -", parse=_parse_name, metavar="NAME")] = (
+        setting(
+            "dispatcher",
+            "name in the network's database; dispatchers with different names are active at the same time, "
+            "one with the name of another waits and replaces it",
+        )
+    )
+    advertise: Annotated[str | None, Rule(expected=URL, parse=parse_url, metavar="URL", optional=True)] = (
+        setting(None, "URL that servers call, if not host and port")
     )
     allow_mail_sinks: Switch = setting(False, "allow mailto: sinks; servers need --smtp-host")
     require_consent: Switch = setting(
@@ -134,19 +147,15 @@ class Settings(ServiceSettings):
             )
         return is_open
 
-    @field_validator("peers")
-    @classmethod
-    def _refuse_peers_with_database(cls, peers: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if peers and info.data.get("database") is not None:
-            raise PydanticCustomError(
-                "rule", "must not be given together with --database: dispatchers share the database"
-            )
-        return peers
-
     @field_validator("lag_limit")
     @classmethod
     def _disable_lag_limit(cls, limit: int | None) -> int | None:
         return limit or None
+
+    @property
+    def reachable_url(self) -> str | None:
+        """The URL for servers, unless it is unknown: a wildcard address is none."""
+        return self.advertise or (None if self.host in ("0.0.0.0", "::") else self.url)
 
     @property
     def tenant_limits(self) -> TenantLimits:

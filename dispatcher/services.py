@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import structlog
 
+from dispatcher.advertisements.documents import Documents
+from dispatcher.advertisements.guard import BoundCache, PublicationGuard
+from dispatcher.advertisements.reach import Reach
+from dispatcher.advertisements.service import Advertisements
+from dispatcher.advertisements.wanted import Wanted
+from dispatcher.api.publish import PublishEndpoint
 from dispatcher.auth.access import Guard
 from dispatcher.auth.audit import Audit
 from dispatcher.auth.keys import Keys
 from dispatcher.config import Settings
+from dispatcher.network.foreign_changes import ForeignChanges
+from dispatcher.network.membership import Membership
+from dispatcher.network.takeover import Parts, Takeover
 from dispatcher.observe.event_trace import EventTrace
 from dispatcher.observe.explain import Explainer
 from dispatcher.observe.projection import Projector
@@ -18,10 +27,8 @@ from dispatcher.rebalance.advisor import RepartitionAdvisor
 from dispatcher.rebalance.handover import Handover
 from dispatcher.rebalance.mover import Mover
 from dispatcher.rebalance.runner import RepartitionRunner
-from dispatcher.replication.lease import Peers
-from dispatcher.replication.reconcile import Merger
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.admission import Admission, Alone, Leadership
+from dispatcher.servers.admission import Admission
 from dispatcher.servers.backup_gate import BackupGate
 from dispatcher.servers.bindings import Bindings
 from dispatcher.servers.client import ServerClient
@@ -31,7 +38,7 @@ from dispatcher.servers.registration import Registration
 from dispatcher.servers.registry import ServerRegistry
 from dispatcher.servers.summaries import Summaries
 from dispatcher.servers.upkeep import Upkeep
-from dispatcher.store import change_feed
+from dispatcher.sources.service import Sources
 from dispatcher.store.event_log import Log
 from dispatcher.store.sqlite.log import SqliteLog
 from dispatcher.subscriptions.installer import SubscriptionInstaller
@@ -42,12 +49,16 @@ from dispatcher.subscriptions.service import Subscriptions
 from dispatcher.subscriptions.subtree_sync import SubtreeSync
 from dispatcher.subscriptions.topics import Topics
 from dispatcher.tuning.loop import Tuner, stored_tuning
+from edn import __version__
 from edn.errors import Unavailable
 from edn.runtime import clock
 from edn.runtime.process import report_wait
 from edn.runtime.tasks import Tasks, periodic
 
 logger = structlog.get_logger()
+
+#: seconds between updates of the report of dead subscriptions, for metrics and the dashboard
+REACH_SECONDS = 30.0
 
 
 def open_log(settings: Settings) -> Log:
@@ -59,6 +70,7 @@ def open_log(settings: Settings) -> Log:
     if settings.database is None:
         return SqliteLog(
             settings.folder,
+            box=settings.open_box(),
             clock=clock.now,
             steady=clock.steady,
             estimate=clock.estimate,
@@ -73,11 +85,16 @@ def open_log(settings: Settings) -> Log:
         Database.parse(
             settings.database, settings.database_schema, allow_single=settings.allow_single_database
         ),
+        settings.name,
+        box=settings.open_box(),
+        url=settings.reachable_url,
         clock=clock.now,
         steady=clock.steady,
         estimate=clock.estimate,
         resume=resume,
-        on_wait=lambda seconds: report_wait(f"another dispatcher owns the log for {seconds:.1f} s more"),
+        on_wait=lambda seconds: report_wait(
+            f'another dispatcher named "{settings.name}" owns the log for {seconds:.1f} s more'
+        ),
     )
 
 
@@ -86,21 +103,47 @@ class Services:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.tls = settings.open_tls()
         self.tasks = Tasks()
         self._make_core(settings)
         self._make_subscriptions(settings)
+        self._make_advertisements()
+        self._make_publishing(settings)
         self._make_servers()
         self._make_rebalance(settings)
         self._make_observers()
+        self.log.on_gap = ForeignChanges(
+            self.topics,
+            self.members,
+            self.registration,
+            self.placing,
+            self.summaries,
+            self.keys,
+            self.bindings,
+            self.replayer.begin,
+            self.runner.wake,
+            self._on_advertised,
+        ).apply
+        self.takeover = Takeover(
+            Parts(
+                self.log,
+                self.members,
+                self.calls,
+                self.table,
+                self.topics,
+                self.pipeline,
+                self.backup_gate,
+            ),
+            self.membership,
+        )
 
     def _make_core(self, settings: Settings) -> None:
-        """Creates the store, the pipeline to the servers, and the link to other dispatchers."""
+        """Creates the store and the pipeline to the servers."""
         self.log = log = open_log(settings)
-        if settings.database is None:
-            change_feed.prepare(log, shared=bool(settings.peers))
+        self.membership = Membership(log, settings.url)
         self.table = RoutingTable(router=settings.router, cut=settings.cut, bloom=settings.bloom)
         self.members = ServerRegistry()
-        self.calls = ServerClient(settings, self.members)
+        self.calls = ServerClient(settings, self.members, self.tls.client)
         self.link = self.calls.link
         self.pipeline = Pipeline(log, self.table, self.members, self.calls, lag_limit=settings.lag_limit)
         self.counters = self.pipeline.counters
@@ -116,13 +159,8 @@ class Services:
         )
         self.bindings = Bindings(log)
         self.backup_gate = BackupGate()
-        #: None with a single dispatcher
-        self.peers = (
-            Peers(log, self.calls, self.tasks, settings.peers, settings.url) if settings.peers else None
-        )
-        self.leadership: Leadership = self.peers or Alone(log.id, settings.url)
         self.upkeep = Upkeep(log, self.members, self.pipeline.backpressure, self.backup_gate)
-        self.admission = Admission(log, self.upkeep, self.pipeline.backpressure, self.leadership)
+        self.admission = Admission(log, self.upkeep, self.pipeline.backpressure)
 
     def _make_subscriptions(self, settings: Settings) -> None:
         self.keys = Keys(self.log)
@@ -144,7 +182,6 @@ class Services:
             self.pipeline,
             self.backup_gate,
             self.tasks,
-            self.leadership.level,
         )
         self.installer = SubscriptionInstaller(
             self.log,
@@ -165,11 +202,35 @@ class Services:
             self.guard.quotas,
         )
         self.subtree_sync = SubtreeSync(
-            self.log, self.topics, self.subscriptions, self.installer, self.summaries, self.leadership
+            self.log, self.topics, self.subscriptions, self.installer, self.summaries
         )
 
+    def _make_advertisements(self) -> None:
+        self.bound_advertisements = cache = BoundCache()
+        self.publication_guard = PublicationGuard(self.log, cache)
+        self.reach = Reach(self.log, cache)
+        self.wanted = Wanted(self.table, self.reach)
+        self.advertisements = Advertisements(self.log, self.topics, self._on_advertised)
+        self.documents = Documents(self.log, self.topics, self.subscriptions, cache, __version__)
+
+    def _on_advertised(self, topic: int) -> None:
+        """Forget what was compiled for a topic whose advertisements have changed, here or elsewhere."""
+        self.publication_guard.forget(topic)
+        self.wanted.wake()
+
+    def _make_publishing(self, settings: Settings) -> None:
+        self.publish = PublishEndpoint(
+            self.log,
+            self.admission,
+            self.topics,
+            self.guard,
+            self.audit,
+            self.publication_guard,
+            retained_bytes=settings.retained_bytes,
+        )
+        self.sources = Sources(settings, self.log, self.topics, self.tasks, self.publish.publish_named)
+
     def _make_servers(self) -> None:
-        """Creates the parts that apply registrations of servers and changes of other dispatchers."""
         self.registration = Registration(
             self.log,
             self.table,
@@ -179,18 +240,7 @@ class Services:
             self.summaries,
             self.tasks,
             ServerRestore(self.log, self.topics, self.calls).store_missing,
-        )
-        self.merger = Merger(
-            self.log,
-            self.table,
-            self.topics,
-            self.registration,
-            self.placing,
-            self.bindings,
-            self.summaries,
-            self.replayer.begin,
-            on_keys=self.keys.reload,
-            on_names=self.subtree_sync.request_sync,
+            self.membership.urls,
         )
 
     def _make_rebalance(self, settings: Settings) -> None:
@@ -205,7 +255,7 @@ class Services:
             tuning,
             interval=settings.tuning_seconds,
         )
-        self.handover = Handover(self.log, self.members, self.calls, self.backup_gate)
+        self.handover = Handover(self.log, self.members, self.calls, self.backup_gate, self.membership.leads)
         self.mover = Mover(
             self.log,
             self.topics,
@@ -229,14 +279,23 @@ class Services:
             self.mover,
             self.handover,
             self.advisor,
-            self.leadership,
+            leads=self.membership.leads,
+            is_alone=lambda: self.membership.alone,
         )
 
     def _make_observers(self) -> None:
         tail = self.pipeline.tail
         self.descriptions = ServerDescriptions(self.members, self.table, tail)
         self.entries = RoutingEntries(self.log, self.table, self.members, self.bindings, self.topics)
-        self.explainer = Explainer(self.log, tail, self.table, self.members, self.calls, self.subscriptions)
+        self.explainer = Explainer(
+            self.log,
+            tail,
+            self.table,
+            self.members,
+            self.calls,
+            self.subscriptions,
+            self.bound_advertisements,
+        )
         self.event_trace = EventTrace(self.log, tail, self.calls)
         self.projector = Projector(self.table, self.counters)
         self.sampler = Sampler(
@@ -246,12 +305,15 @@ class Services:
     async def start(self) -> None:
         self.log.start()
         self.replayer.start()
-        if self.peers is not None:
-            self.peers.start(self.merger)
+        await self.membership.poll()
         for name, work in (
+            ("membership", periodic(1.0, self.membership.poll, "membership")),
+            ("takeover", periodic(1.0, self.takeover.step, "takeover")),
             ("upkeep", periodic(1.0, self.upkeep.step, "upkeep")),
             ("summaries", periodic(1.0, self.summaries.refresh, "summaries")),
             ("expiry", periodic(1.0, self._end_expired, "expiry")),
+            ("tls", self.tls.watch()),
+            ("reach", periodic(REACH_SECONDS, self.reach.refresh, "reach")),
             ("clock", clock.keep(self._save_clock, self._step_clock)),
             ("tuning", self.tuner.run()),
             ("sampler", self.sampler.run()),
@@ -259,18 +321,22 @@ class Services:
             ("repartitions", self.runner.run()),
             ("advisor", self.advisor.run()),
             ("subtree_sync", self.subtree_sync.run()),
+            ("sources", self.sources.run()),
         ):
             self.tasks.spawn(work, name)
 
     async def stop(self) -> None:
         await self.tasks.stop()
+        await self.takeover.stop()
         await self.log.stop()
         await self.calls.stop()
         self.replayer.stop()
         self.audit.close()
 
     async def _end_expired(self) -> None:
-        while self.leadership.leads() and await self.subscriptions.end_expired():
+        while await self.subscriptions.end_expired():
+            pass
+        while self.membership.leads() and await self.advertisements.end_expired():
             pass
 
     async def _save_clock(self, text: str) -> None:
@@ -281,6 +347,6 @@ class Services:
 
     async def _step_clock(self) -> None:
         try:
-            await self.subscriptions.step_clock(sweep=self.leadership.leads())
+            await self.subscriptions.step_clock()
         except Unavailable as error:
             logger.warning("clock_not_adopted", reason=str(error))

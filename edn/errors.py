@@ -7,6 +7,8 @@
     │   ├── TooLarge (413)             a body, batch, filter or nesting above its limit
     │   ├── InvalidSchema
     │   ├── InvalidEvent               contains the index of the event in its batch
+    │   │   └── Unadvertised           an event that its publisher has not advertised
+    │   ├── InvalidAdvertisement       contains a JSON pointer
     │   ├── InvalidFilter              contains a JSON pointer, or a column of the text
     │   └── InvalidSink                a malformed URL, or one that the policy refuses
     ├── NotFound (404)
@@ -18,6 +20,8 @@
     ├── Unsupported (415)              an unsupported media type
     ├── Overloaded (429)               try again after `retry_after` seconds
     ├── Unavailable (503)              try again after `retry_after` seconds
+    ├── CannotStart                    a process cannot start, with its exit code
+    ├── UnreadableSecret (500)         a stored secret whose key is missing, or that was changed
     └── CorruptMessage (400)           an internal message that fails its check
 
 A message has the form "<thing> must be <rule>, got <value>", or names the place and the remedy. `problem()`
@@ -96,6 +100,16 @@ class InvalidEvent(InvalidInput):
         return {**super().problem(), "index": self.index}
 
 
+class Unadvertised(InvalidEvent):
+    """An event that no advertisement of its publisher covers."""
+
+    title = "Unadvertised event"
+
+
+class InvalidAdvertisement(InvalidInput):
+    title = "Invalid advertisement"
+
+
 class InvalidFilter(InvalidInput):
     """`column` is the place in a filter that is text, counted from 1; `pointer` the place in JSON."""
 
@@ -159,6 +173,16 @@ class Overloaded(EdnError):
 class Unavailable(EdnError):
     status = 503
     title = "Unavailable"
+
+
+class CannotStart(EdnError):
+    """The process cannot start; the message names the remedy."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UnreadableSecret(EdnError):
+    title = "Unreadable secret"
 
 
 class CorruptMessage(EdnError):

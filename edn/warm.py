@@ -17,6 +17,8 @@ def warm() -> None:
     # These compile when they are imported.
     import_module("edn.protocol.gather")
     import_module("edn.protocol.documents")
+    import_module("edn.protocol.flat_events")
+    import_module("edn.summary.overlap")
 
 
 if __name__ == "__main__":

@@ -11,12 +11,15 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import signal
+import socket
 import sys
 
 from edn.errors import EdnError
 from edn.http.request_limits import Connections
 from edn.runtime import disk, tracing
-from edn.runtime.private_files import keep_private
+from edn.runtime.disk import keep_private
+from edn.runtime.probes import WaitingProbes
 from edn.runtime.process import bind, configure_logs, report_failure, serve, url_of
 from edn.warm import warm
 from edn_server.app import create_app
@@ -34,13 +37,13 @@ def main(argv: list[str] | None = None) -> int:
         _raise_descriptor_limit()
         if settings.database is None:
             services = disk.open_with_room(settings.folder, lambda: Services(settings))
+            try:
+                listener = bind(settings.host, settings.port)
+            except EdnError:
+                services.close()
+                raise
         else:
-            services = Services(settings)
-        try:
-            listener = bind(settings.host, settings.port)
-        except EdnError:
-            services.close()
-            raise
+            services, listener = _open_shard(settings)
     except EdnError as error:
         return report_failure("edn_server", error)
     if settings.nice:
@@ -49,12 +52,29 @@ def main(argv: list[str] | None = None) -> int:
     warm()
     online.warm()
     _tune_collector()
-    url = settings.advertise or url_of(listener)
+    settings = services.settings
+    url = settings.advertise or url_of(listener, settings.scheme)
     connections = Connections(settings.connections_per_address, settings.uncounted_clients)
-    serve(
-        create_app(services, url), [listener], {"role": "server", "id": settings.id, "url": url}, connections
-    )
+    ready = {"role": "server", "id": settings.id, "url": url}
+    serve(create_app(services, url), [listener], ready, connections, services.tls)
     return services.exit_code
+
+
+def _open_shard(settings: Settings) -> tuple[Services, socket.socket]:
+    """Opens the server's shard, which may take a while: a spare waits until a server dies."""
+    listener = bind(settings.host, settings.port)
+    # A requested stop exits with code 0, also while the process waits.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if settings.spare:
+        warm()  # a takeover shall not wait for it
+        online.warm()
+    reason = "this process is a spare" if settings.spare else "another process may own the shard"
+    try:
+        with WaitingProbes(listener, reason):
+            return Services(settings), listener
+    except BaseException:
+        listener.close()
+        raise
 
 
 def _raise_descriptor_limit() -> None:

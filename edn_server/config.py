@@ -8,7 +8,8 @@ import re
 from functools import cached_property
 from typing import Annotated, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from edn.runtime.config import (
     URL,
@@ -68,6 +69,19 @@ def _parse_nameserver(text: str) -> str:
     return text
 
 
+_ID_RULE = "1 to 64 of A-Z a-z 0-9 _ . -"
+
+
+def _parse_id(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", text):
+        raise ValueError
+    return text
+
+
+def _parse_optional_id(text: str) -> str:
+    return _parse_id(text) if text else ""
+
+
 Seconds = Annotated[float, number(0)]
 AtLeastOne = Annotated[int, integer(1)]
 
@@ -81,8 +95,17 @@ class Settings(ServiceSettings):
     #: password of `smtp_user`
     smtp_password: str = Field("", exclude=True, repr=False)
 
-    id: Annotated[str, _matching("1 to 64 of A-Z a-z 0-9 _ . -", r"[A-Za-z0-9_.-]{1,64}")] = setting(
-        ..., "id of this server in the network; must stay the same"
+    spare: Switch = setting(
+        False, "with --database: wait for a server that dies, and replace it; --id then names a preferred one"
+    )
+    spare_for: Annotated[
+        tuple[str, ...], items("ids of servers, separated by commas", _parse_id, "IDS", unique=True)
+    ] = setting((), "servers that a spare may replace, separated by commas; any if empty")
+    spare_after_stop: Positive = setting(
+        60.0, "seconds after which a spare replaces a server that was stopped in good order"
+    )
+    id: Annotated[str, Rule(expected=_ID_RULE, parse=_parse_optional_id)] = Field(
+        "", validate_default=True, description="id of this server in the network; must stay the same"
     )
     dispatcher: Annotated[Urls, Repeatable("dispatcher")] = setting(
         ...,
@@ -105,6 +128,9 @@ class Settings(ServiceSettings):
     nameservers: Annotated[
         tuple[str, ...], items("IP addresses, with :port or without", _parse_nameserver, "ADDRESSES")
     ] = setting((), "name servers for sinks, address or address:port, separated by commas")
+    sink_ca_file: File = setting(
+        None, "PEM file with certificate authorities for https sinks, besides the public ones"
+    )
     attempt_seconds: Annotated[float, number(0.001)] = setting(15.0, "timeout of an attempt in seconds")
     batch_events: AtLeastOne = setting(_BATCHING.events, "maximum of events per POST")
     batch_bytes: AtLeastOne = setting(_BATCHING.bytes, "approximate maximum of bytes per POST")
@@ -146,6 +172,27 @@ class Settings(ServiceSettings):
     smtp_user: str = setting("", "user at the mail relay")
     smtp_password_file: File = setting(None, "file with the password of --smtp-user")
     smtp_starttls: Switch = setting(False, "use STARTTLS with the mail relay")
+
+    @field_validator("spare")
+    @classmethod
+    def _check_spare(cls, spare: bool, info: ValidationInfo) -> bool:
+        if spare and info.data.get("database") is None:
+            raise PydanticCustomError("rule", "must be given together with --database")
+        return spare
+
+    @field_validator("spare_for")
+    @classmethod
+    def _check_spare_for(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if names and not info.data.get("spare"):
+            raise PydanticCustomError("rule", "must be given together with --spare")
+        return names
+
+    @field_validator("id")
+    @classmethod
+    def _require_id(cls, id: str, info: ValidationInfo) -> str:
+        if not id and not info.data.get("spare"):
+            raise PydanticCustomError("missing", "is required")
+        return id
 
     @cached_property
     def batching(self) -> Batching:

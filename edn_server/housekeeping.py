@@ -18,11 +18,10 @@ from edn_server.delivery import attempts
 from edn_server.delivery.dead_letters import Purge
 from edn_server.delivery.notifier import Notifier
 from edn_server.dispatchers.client import Dispatchers
-from edn_server.ingest import dedup
 from edn_server.outbox import cleanup
 from edn_server.sinks.consent import FORGET_SECONDS, Consents
 from edn_server.sinks.sse import TRIM_SECONDS, Streams
-from edn_server.storage import addresses, delivered_ids
+from edn_server.storage import addresses, logs
 from edn_server.storage.dead_letters import STEP
 from edn_server.storage.interface import StoreError
 from edn_server.storage.store import Store
@@ -32,6 +31,8 @@ from edn_server.subscriptions.view import RegistryView
 
 logger = structlog.get_logger()
 
+#: intervals of ended logs that one job deletes
+TRIM_ROWS = 5000
 #: number of newest frames whose unused payloads are not deleted yet
 OLD_FRAMES = 256
 #: seconds between two rounds
@@ -57,6 +58,8 @@ class Housekeeping:
     newest_frame_id: Callable[[], int]
     #: frames up to this one are trimmed
     trimmed: int
+    #: number of ended logs that are trimmed
+    trimmed_logs: int = 0
 
     async def run(self) -> None:
         """Runs a round every `COLLECT_SECONDS`; some tasks have longer periods."""
@@ -131,6 +134,12 @@ class Housekeeping:
     async def _collect_versions(self) -> None:
         while await self.store.committed(cleanup.Collect(self.registry)) == cleanup.Collect.LIMIT:
             pass
+        if len(self.registry.ended_logs) > self.trimmed_logs:
+            ended = len(self.registry.ended_logs)
+            trim = Call(lambda db: logs.trim_ended(db, TRIM_ROWS))
+            while await self.store.committed(trim) == TRIM_ROWS:
+                pass
+            self.trimmed_logs = ended
         if not self.registry.idle:
             return
         if await self.store.committed(cleanup.ForgetTopics(self.registry)):
@@ -138,10 +147,6 @@ class Housekeeping:
             await asyncio.to_thread(memory.release)
 
     async def _trim_batches(self) -> None:
-        oldest = int(clock.now() * 1e6) - dedup.KEPT
-        forget = Call(lambda db: delivered_ids.forget(db, oldest, dedup.STEP))
-        while self.registry.multi_dispatcher and await self.store.committed(forget) == dedup.STEP:
-            pass
         while self.trimmed < self.newest_frame_id() - OLD_FRAMES:
             self.trimmed += 1
             await self.store.committed(cleanup.Trim(self.trimmed))

@@ -30,6 +30,13 @@ class RetryPolicy:
     give_up_seconds: float = 72 * 3600.0
     refused_attempts: int = 12
     longest_asked: float = 3600.0
+    #: statuses after which there is no further attempt
+    permanent: frozenset[int] = frozenset()
+
+    @property
+    def longest(self) -> float:
+        """The longest rest of an address."""
+        return max(self.longest_asked, *self.steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

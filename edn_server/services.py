@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
 from edn import protocol
 from edn.errors import Unavailable
+from edn.formats import broker_url
 from edn.formats.consent import consent_url
 from edn.runtime import clock, tracing
 from edn.runtime.ownership import any_thread, owned, share
-from edn.runtime.process import report_wait
+from edn.runtime.process import CannotStart, report_wait
 from edn_server.api.proxy import DispatcherProxy
 from edn_server.api.refusals import Refusals
 from edn_server.config import Settings
@@ -28,7 +29,6 @@ from edn_server.dispatchers.registration import Refused, Registration
 from edn_server.handover.exchange import Handover
 from edn_server.housekeeping import Housekeeping
 from edn_server.ingest.apply_frame import Applied
-from edn_server.ingest.control_records import RetireLogs
 from edn_server.ingest.intake import Intake
 from edn_server.ingest.undecided import Decider
 from edn_server.observe.delivery_status import DeliveryStatus
@@ -36,6 +36,7 @@ from edn_server.observe.event_trace import EventTraces
 from edn_server.observe.server_status import ServerStatus
 from edn_server.sinks import consent
 from edn_server.sinks.base import Sinks
+from edn_server.sinks.broker import BrokerSink
 from edn_server.sinks.cloudevents import CloudEventsSink
 from edn_server.sinks.consent import ConsentingSink, Consents
 from edn_server.sinks.http import HttpSink
@@ -43,7 +44,7 @@ from edn_server.sinks.mail import MailSink
 from edn_server.sinks.resolver import Resolver
 from edn_server.sinks.soap import SoapSink
 from edn_server.sinks.sse import Streams
-from edn_server.storage import outbox, usage
+from edn_server.storage import outbox, secret_rows, usage
 from edn_server.storage.addresses import url_of
 from edn_server.storage.database import SqliteStore, save_clock, saved_clock
 from edn_server.storage.disk import DatabaseWatch, DiskWatch
@@ -54,6 +55,9 @@ from edn_server.storage.writer import Call, Job, Result
 from edn_server.subscriptions.load import load
 from edn_server.subscriptions.view import RegistryView
 
+if TYPE_CHECKING:
+    from edn.runtime.postgres.database import Database
+
 logger = structlog.get_logger()
 
 #: exit codes of the process, besides 0 and 1 (it could not start)
@@ -61,21 +65,60 @@ EXIT_REFUSED = 3
 EXIT_BROKEN = 4
 
 
-def open_store(settings: Settings) -> Store:
-    """Opens the data folder, or this server's shard of the network's database; raises `CannotStart`."""
+def open_store(settings: Settings) -> tuple[Settings, Store]:
+    """Opens the data folder, or a shard of the network's database; raises `CannotStart`.
+
+    A spare waits here for a server that died. Returns the settings with the id of the server.
+    """
     if settings.database is None:
-        return SqliteStore(settings.folder, floor=settings.disk_floor)
+        return settings, SqliteStore(settings.folder, floor=settings.disk_floor, open_box=settings.open_box)
     # Imported here: a network on SQLite needs no driver of PostgreSQL.
     from edn.runtime.postgres.database import Database
     from edn_server.storage.postgres.store import PostgresStore
 
-    return PostgresStore(
-        Database.parse(
-            settings.database, settings.database_schema, allow_single=settings.allow_single_database
-        ),
+    database = Database.parse(
+        settings.database, settings.database_schema, allow_single=settings.allow_single_database
+    )
+    if settings.spare:
+        return _open_as_spare(settings, database)
+    store = PostgresStore(
+        database,
         settings.id,
+        box=settings.open_box(),
         on_wait=lambda seconds: report_wait(f"another process owns the shard for {seconds:.1f} s more"),
     )
+    return settings, store
+
+
+def _open_as_spare(settings: Settings, database: Database) -> tuple[Settings, Store]:
+    """Takes the own shard if it has no living owner, otherwise that of the next server that dies."""
+    from edn.runtime.postgres.writer import NotTaken
+    from edn_server.storage.postgres.spares import Spares
+    from edn_server.storage.postgres.store import PostgresStore, ServerRuns
+
+    database.check()
+    spares = Spares(database, only=settings.spare_for, stopped_seconds=settings.spare_after_stop)
+    spares.check()
+    if settings.id:
+        try:
+            return settings, PostgresStore(database, settings.id, box=settings.open_box())
+        except ServerRuns as error:
+            logger.info("waiting_as_spare", reason=str(error))
+    report_wait("this process is a spare; every server of the network has an owner")
+    try:
+        while True:
+            dead = spares.wait()
+            try:
+                store = PostgresStore(database, dead.name, box=settings.open_box(), seen=dead.seen)
+            except NotTaken:
+                continue  # another spare was faster, or the server lives
+            except (CannotStart, Unavailable) as error:
+                logger.warning("takeover_failed", server=dead.name, reason=str(error))
+                continue
+            logger.warning("shard_taken_over", server=dead.name, epoch=store.identity.epoch)
+            return settings.model_copy(update={"id": dead.name}), store
+    finally:
+        spares.close()
 
 
 def _watch(store: Store, settings: Settings) -> DiskWatch | DatabaseWatch:
@@ -89,18 +132,20 @@ class Services:
     """All parts of a server; parts get what they need through their constructors."""
 
     def __init__(self, settings: Settings) -> None:
-        """Open the data folder and rebuild the registry; raises `CannotStart`."""
-        self.settings = settings
+        """Open the store and rebuild the registry; raises `CannotStart`. A spare waits for a dead server."""
+        settings, store = open_store(settings)
+        self.settings, self._store = settings, store
         self.exit_code = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._registrations: list[Registration] = []
+        #: by URL of the dispatcher
+        self._registrations: dict[str, tuple[Registration, asyncio.Task[None]]] = {}
+        self._own_url = ""
 
-        self._store = store = open_store(settings)
+        self.tls = settings.open_tls()
         self._key, self._epoch = store.identity.key, store.identity.epoch
         clock.resume(store.load(saved_clock), settings.clock)
         self.registry = store.load(load)
-        self.registry.multi_dispatcher = len(settings.dispatcher) > 1
         self.registry.limits = settings.limits
         self.view = RegistryView(self.registry)
         frame_id = store.load(outbox.newest_frame_id) + 1
@@ -110,7 +155,7 @@ class Services:
         store.start(self._on_fatal, self.disk.on_full)
         share(self.registry)
 
-        self._dispatchers = Dispatchers(settings.dispatcher, settings.secret)
+        self._dispatchers = Dispatchers(settings.dispatcher, settings.secret, tls=self.tls.client)
         self._hints = PlacementHints(self._dispatchers, settings.exchange_seconds)
         self.proxy = DispatcherProxy(self._dispatchers, self._hints, settings.secret)
         self.refusals = Refusals(settings.secret)
@@ -137,6 +182,7 @@ class Services:
             settings=settings,
             timings=self.timings,
             on_attempt=self.traces.add_post,
+            may_send=self._may_send,
         )
         self.notifier.counters.backlog = backlog
         self.streams = Streams(self.view, self.notifier, self._later)
@@ -175,7 +221,7 @@ class Services:
             id=settings.id,
             epoch=self._epoch,
             shortage=lambda: self.disk.shortage,
-            is_registered=lambda: any(each.registered for each in self._registrations),
+            is_registered=lambda: any(each.registered for each, _ in self._registrations.values()),
         )
         self._housekeeping = Housekeeping(
             settings,
@@ -195,16 +241,18 @@ class Services:
         consents, resolver = self.consents, self._resolver
 
         def http(settings: Settings) -> HttpSink:
-            return HttpSink(settings, resolver)
+            return HttpSink(settings, resolver, self._may_send)
 
+        self._brokers = brokers = BrokerSink(self.settings, resolver)
         return Sinks(
             self.settings,
             {
+                **dict.fromkeys(broker_url.SCHEMES, lambda settings: brokers),
                 "http": http,
                 "https": http,
                 "mailto": MailSink,
                 "soap": lambda settings: SoapSink(settings, resolver),
-                "cloudevents": lambda settings: CloudEventsSink(settings, consents, resolver),
+                "cloudevents": lambda settings: CloudEventsSink(settings, consents, resolver, brokers),
                 "consent": lambda settings: ConsentingSink(consents, http(settings)),
             },
         )
@@ -214,36 +262,27 @@ class Services:
     async def start(self, url: str) -> None:
         """Deliver waiting rows, and register under this URL."""
         self._loop = asyncio.get_running_loop()
-        await self._store.committed(RetireLogs(self.registry, list(self.settings.dispatcher)))
         await self.notifier.start(again=self._epoch > 1)
-        self._registrations = [
-            Registration(
-                client=self._dispatchers.client,
-                url=address,
-                id=self.settings.id,
-                describe=lambda: self._describe(url),
-                backlog=lambda: self.notifier.counters.backlog,
-                notified=lambda: self.notifier.counters.notified,
-                on_registered=functools.partial(self.intake.follow, address),
-            )
-            for address in self._dispatchers.urls
-        ]
+        self._own_url = url
+        self._register_with(self._dispatchers.urls)
         self._tasks = [
-            *(asyncio.create_task(self._register(each), name="registration") for each in self._registrations),
             asyncio.create_task(self._hints.run(), name="exchange"),
             asyncio.create_task(self._housekeeping.run(), name="collection"),
             asyncio.create_task(self.disk.run(), name="disk"),
+            asyncio.create_task(self.tls.watch(), name="tls"),
             asyncio.create_task(clock.keep(self._save_clock, self._step_clock), name="clock"),
             asyncio.create_task(self._decider.run(), name="undecided"),
         ]
 
     async def stop(self) -> None:
         """Stop everything; queued jobs are committed."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *(task for _, task in self._registrations.values())]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self.notifier.stop()
         await self._sinks.close()
+        await self._brokers.close()  # sinks of CloudEvents use it, too
         await self.consents.close()
         await self._resolver.close()
         with contextlib.suppress(Exception):
@@ -262,12 +301,50 @@ class Services:
         """Copy the database consistently; the caller deletes the file."""
         return await self._store.backup()
 
+    async def reseal(self, message: protocol.Reseal) -> protocol.SealedSecrets:
+        """Seal stored secrets again with the first key, for a while, and count them."""
+        return await secret_rows.reseal(self._store, message.seconds)
+
     # -- registration and the clock ---------------------------------------------------------------------
 
-    def _describe(self, url: str) -> protocol.Register:
+    def _on_dispatchers(self, urls: list[str]) -> None:
+        """Register with dispatchers that have come, and leave those that have gone."""
+        if set(urls) != self._dispatchers.urls:
+            logger.info("dispatchers_changed", dispatchers=urls)
+            self._dispatchers.replace(urls)
+            self._register_with(set(urls))
+
+    def _on_silence(self) -> None:
+        """Ask at the addresses in the settings if no known dispatcher answers: all may have been replaced."""
+        if all(registration.is_silent for registration, _ in self._registrations.values()):
+            urls = self._dispatchers.urls | set(self.settings.dispatcher)
+            if urls != self._dispatchers.urls:
+                logger.warning("dispatchers_silent", asking=list(self.settings.dispatcher))
+                self._dispatchers.replace(sorted(urls))
+                self._register_with(urls)
+
+    def _register_with(self, urls: set[str]) -> None:
+        for address in self._registrations.keys() - urls:
+            self._registrations.pop(address)[1].cancel()
+        for address in sorted(urls - self._registrations.keys()):
+            registration = Registration(
+                client=self._dispatchers.client,
+                url=address,
+                id=self.settings.id,
+                describe=self._describe,
+                backlog=lambda: self.notifier.counters.backlog,
+                notified=lambda: self.notifier.counters.notified,
+                on_registered=self.intake.follow,
+                on_dispatchers=self._on_dispatchers,
+                on_silence=self._on_silence,
+            )
+            task = asyncio.create_task(self._register(registration), name="registration")
+            self._registrations[address] = registration, task
+
+    def _describe(self) -> protocol.Register:
         return protocol.Register(
             id=self.settings.id,
-            url=url,
+            url=self._own_url,
             key=self._key,
             epoch=self._epoch,
             cursors=self.view.cursors(),
@@ -298,6 +375,10 @@ class Services:
         step = clock.adopt(confirmed=True)
         await self._save_clock(clock.encode(clock.keeper.save()))
         return step
+
+    def _may_send(self) -> bool:
+        """Whether no other process can deliver the rows of this server."""
+        return self._store.is_owned
 
     # -- between the parts ------------------------------------------------------------------------------
 

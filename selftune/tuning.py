@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from edn.errors import InvalidInput
+from edn.model.coordinates import rfc3339
 from selftune import paper, predictive
 from selftune.reading import Reading
 
@@ -104,5 +105,5 @@ class Tuning:
         return {
             "mode": self.mode,
             "precision": self.precision,
-            "history": [asdict(decision) for decision in self._history],
+            "history": [{**asdict(one), "time": rfc3339(one.time)} for one in self._history],
         }

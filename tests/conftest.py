@@ -27,11 +27,13 @@ def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
 @pytest.fixture(scope="module")
 def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
     """As many servers as the module's `SERVERS` says, and `DISPATCHERS`, `LOCKED`, `DISPATCHER_OPTIONS` and
-    `SERVER_OPTIONS`; starting costs seconds."""
+    `SERVER_OPTIONS`; starting costs seconds. Several dispatchers share a schema in PostgreSQL."""
+    dispatchers = getattr(request.module, "DISPATCHERS", 1)
     running = Network(
         tmp_path_factory.mktemp("network"),
         request.module.SERVERS,
-        dispatchers=getattr(request.module, "DISPATCHERS", 1),
+        dispatchers=dispatchers,
+        database=request.getfixturevalue("postgres").network_options() if dispatchers > 1 else (),
         dispatcher_options=getattr(request.module, "DISPATCHER_OPTIONS", ()),
         server_options=getattr(request.module, "SERVER_OPTIONS", ()),
         locked=getattr(request.module, "LOCKED", False),

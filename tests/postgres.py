@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import socket
@@ -53,6 +54,11 @@ class Cluster:
     @property
     def data(self) -> Path:
         return self.folder / "data"
+
+    def network_options(self) -> list[str]:
+        """Return the options of a network's processes that name a schema of their own."""
+        schema = f"edn_{secrets.token_hex(4)}"
+        return ["--database", self.url, "--database-schema", schema, "--allow-single-database"]
 
     def create(self) -> None:
         """Create the files."""

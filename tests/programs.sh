@@ -5,7 +5,8 @@
 # other programs are skipped. With CI set, every program is required.
 set -euo pipefail
 folder=${VENV:-.venv}/programs
-export PATH="$PWD/$folder/usr/bin:$PATH" DEBIAN_FRONTEND=noninteractive
+export DEBIAN_FRONTEND=noninteractive
+for place in bin sbin lib/rabbitmq/bin; do PATH="$PWD/$folder/usr/$place:/usr/$place:$PATH"; done
 
 missing=() packages=()
 want() { # program, then the packages that bring it
@@ -22,20 +23,30 @@ want npm npm
 want systemd-analyze systemd
 # Debian keeps PostgreSQL's programs off the path. The tests start servers of their own.
 [ -x /usr/lib/postgresql/15/bin/postgres ] || want postgres postgresql
+# What the brokers below need.
+want erl erlang-base erlang-crypto erlang-eldap erlang-inets erlang-mnesia erlang-os-mon erlang-parsetools \
+  erlang-public-key erlang-runtime-tools erlang-ssl erlang-syntax-tools erlang-tools erlang-xmerl
+command -v mosquitto >/dev/null || packages+=(libcjson1 libdlt2 libmosquitto1 libwrap0)
 installable=("${packages[@]}")
+# Installing these packages would start services, so they are only unpacked; libfaketime has no program.
 want promtool prometheus
+want mosquitto mosquitto
+want nats-server nats-server
+want rabbitmq-server rabbitmq-server
+want etcd etcd-server
+[ -e "$folder/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1" ] \
+  || want libfaketime libfaketime
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   echo "installing ${packages[*]}"
   apt-get update -qq
   [ ${#installable[@]} = 0 ] || apt-get install -y -qq --no-install-recommends "${installable[@]}" >/dev/null
-  if ! command -v promtool >/dev/null; then
-    # Installing the package "prometheus" would start a service, so only unpack it.
-    mkdir -p "$folder" && cd "$folder"
-    apt-get download -qq -o APT::Sandbox::User=root prometheus
-    dpkg-deb --extract prometheus_*.deb . && rm prometheus_*.deb
-  fi
+  mkdir -p "$folder" && cd "$folder"
+  for package in "${packages[@]:${#installable[@]}}"; do
+    apt-get download -qq -o APT::Sandbox::User=root "$package"
+    dpkg-deb --extract "$package"_*.deb . && rm "$package"_*.deb
+  done
   exit 0
 fi
 

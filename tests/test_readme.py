@@ -155,7 +155,7 @@ def test_the_python_example_prints_what_the_page_says(
 def test_every_filter_of_the_table_is_accepted_and_both_forms_mean_the_same(network: str) -> None:
     table = README.partition("## The filter language")[2].partition("\n## ")[0]
     pairs = re.findall(r"^\|[^|]+\| `(\{[^`…]+\})`[^|]*\| `([^`…]+)` \|$", table, re.M)
-    assert len(pairs) == 7
+    assert len(pairs) == 8
     with Client(network) as client:
         client.create_topic("page", {"symbol": "string", "price": "number", "venue": "string"})
         for as_json, as_text in pairs:

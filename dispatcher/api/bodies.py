@@ -15,7 +15,19 @@ from dispatcher.auth.access import caller_of
 from dispatcher.auth.caller import Caller
 from dispatcher.subscriptions.requests import Change, NewSubscription
 from dispatcher.subscriptions.sinks import Sink
+from edn.errors import InvalidSink
 from edn.formats import duration
+from edn.formats.sink_settings import (
+    MAX_PEM,
+    ApiKey,
+    Basic,
+    Bearer,
+    Certificate,
+    Credentials,
+    Exponential,
+    OAuth2,
+    Retry,
+)
 
 
 def _caller(connection: HTTPConnection) -> Caller:
@@ -107,8 +119,8 @@ class Body(BaseModel):
 class TopicBody(Body):
     attributes: dict[str, Any] = Field(
         description=(
-            "Name → number, integer, string, boolean or time, or for an array a list with one of them. "
-            "Dots in a name lead into nested objects."
+            "Name → number, integer, string, boolean, time or bytes, or for an array a list with one of "
+            "them. Dots in a name lead into nested objects."
         ),
         examples=[{"symbol": "string", "price": "number", "seller.city": "string", "tags": ["string"]}],
     )
@@ -120,10 +132,127 @@ class TopicBody(Body):
         ),
     )
     engine: str | None = Field(None, description="Name or URI of the matcher.", max_length=256)
+    advertising: Literal["off", "deliver", "guard"] | None = Field(
+        None,
+        description="What happens to an event that its publisher has not advertised: it is accepted (`off`), "
+        "dropped (`deliver`) or refused (`guard`).",
+    )
     availability: Availability | None = Field(
         None,
         description="Default availability of events: seconds, a duration, or forever. 0: not replayed.",
     )
+
+
+def _seconds(value: Any) -> float:
+    given = duration.seconds(value) if isinstance(value, str) else value
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return float(given)
+    raise ValueError(f"must be seconds or {duration.EXAMPLES}")
+
+
+Seconds = Annotated[
+    Any,
+    PlainValidator(_seconds),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number"},
+                {"type": "string", "description": "a duration such as 90s, 1h or PT1H"},
+            ]
+        }
+    ),
+]
+
+
+class ExponentialBody(Body):
+    first: Seconds = Field(description="First delay.")
+    factor: float = Field(2.0, strict=False, description="Each delay is this multiple of the one before.")
+    longest: Seconds = Field(description="Longest delay, which repeats.")
+
+
+class RetryBody(Body):
+    """When a failed attempt is repeated. Without a schedule, the server's is used."""
+
+    schedule: list[Seconds] | None = Field(
+        None, description="Delays between attempts; the last one repeats.", examples=[["5s", "1m", "1h"]]
+    )
+    exponential: ExponentialBody | None = None
+    give_up: Seconds | None = Field(
+        None,
+        description="Age at which a notification becomes a dead letter. Required with a schedule.",
+        examples=["1d"],
+    )
+    permanent: list[int] = Field(
+        [],
+        description="Statuses after which a notification becomes a dead letter at once.",
+        max_length=300,
+        examples=[[400, 422]],
+    )
+
+    def request(self) -> Retry:
+        growth = self.exponential
+        return Retry(
+            schedule=None if self.schedule is None else tuple(self.schedule),
+            exponential=None if growth is None else Exponential(growth.first, growth.factor, growth.longest),
+            give_up=self.give_up,
+            permanent=tuple(self.permanent),
+        )
+
+
+_Secret = Annotated[str | None, Field(max_length=MAX_PEM, repr=False)]
+_CREDENTIALS: dict[str, type[Credentials]] = {
+    "bearer": Bearer,
+    "basic": Basic,
+    "api_key": ApiKey,
+    "oauth2": OAuth2,
+    "certificate": Certificate,
+}
+
+
+class CredentialsBody(Body):
+    """Credentials for the sink, by type; they are never shown again.
+
+    `bearer`: token. `basic`: user, password. `api_key`: header, value. `oauth2` (client credentials):
+    token_url, client_id, client_secret, scope, audience, authentication. `certificate` (mutual TLS):
+    certificate, key. A change of a subscription with the type alone keeps the stored credentials.
+    """
+
+    type: Literal["bearer", "basic", "api_key", "oauth2", "certificate"]
+    token: _Secret = None
+    user: _Secret = None
+    password: _Secret = None
+    header: _Secret = None
+    value: _Secret = None
+    token_url: _Secret = None
+    client_id: _Secret = None
+    client_secret: _Secret = None
+    scope: _Secret = None
+    audience: _Secret = None
+    authentication: Literal["basic", "body"] | None = None
+    certificate: _Secret = None
+    key: _Secret = None
+
+    def request(self) -> Credentials | None:
+        """Return the credentials; None: the stored ones are kept. Raises `InvalidSink`."""
+        struct = _CREDENTIALS[self.type]
+        given = {name: value for name, value in self if name != "type" and value is not None}
+        for name in given:
+            if name not in struct.__struct_fields__:
+                raise InvalidSink(
+                    f"credentials.{name} must not be given with type {self.type}",
+                    pointer=f"/sink/credentials/{name}",
+                )
+        if not given:
+            return None
+        for name in struct.__struct_fields__[
+            : len(struct.__struct_fields__) - len(struct.__struct_defaults__)
+        ]:
+            if name not in given:
+                raise InvalidSink(
+                    f"credentials.{name} must be given with type {self.type}",
+                    pointer=f"/sink/credentials/{name}",
+                )
+        return struct(**given)
 
 
 class SinkBody(Body):
@@ -134,9 +263,34 @@ class SinkBody(Body):
     )
     consent: AskConsent = None
     secret: SigningKey = None
+    headers: dict[str, str] = Field(
+        {},
+        description="Static headers of every request. They are shown; secrets belong into `credentials`.",
+        examples=[{"x-environment": "production"}],
+    )
+    credentials: CredentialsBody | None = None
+    timeout: Seconds | None = Field(None, description="Timeout of an attempt. Default: the server's.")
+    retry: RetryBody | None = None
+    rate: float | None = Field(
+        None, strict=False, description="Deliveries per second at most, per server.", examples=[10]
+    )
+    ordered: bool = Field(
+        True,
+        description="Whether a failing notification holds back later ones. With `false`, each notification "
+        "is a request of its own and is retried alone.",
+    )
 
     def request(self) -> Sink:
-        return Sink(**dict(self))
+        given = self.credentials
+        credentials = None if given is None else given.request()
+        return Sink(
+            **{
+                **dict(self),
+                "credentials": credentials,
+                "kept_credentials": given.type if given is not None and credentials is None else "",
+                "retry": None if self.retry is None else self.retry.request(),
+            }
+        )
 
 
 _SINK = "Destination of notifications. Without a sink, the subscription is a stream (`GET …/events`)."
@@ -200,4 +354,13 @@ OneOrMany = Annotated[
 
 
 def to_requests(body: SubscriptionBody | list[SubscriptionBody]) -> NewSubscription | list[NewSubscription]:
-    return [one.request() for one in body] if isinstance(body, list) else body.request()
+    if not isinstance(body, list):
+        return body.request()
+    made = []
+    for place, one in enumerate(body):
+        try:
+            made.append(one.request())
+        except InvalidSink as error:
+            error.pointer = f"/{place}{error.pointer or ''}"
+            raise
+    return made

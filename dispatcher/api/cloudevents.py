@@ -7,11 +7,13 @@ other fields only have different names:
 | CloudEvents | REST |
 |---|---|
 | `source`, `types`, `filters` | `filter` |
-| `sink`, and `format`, `secret` and `consent` of `protocolsettings` | `sink` |
+| `sink`, `sinkcredential`, and `headers`, `format`, `secret`, `consent` of `protocolsettings` | `sink` |
 | `config.topic`, or the `source` of a topic's plain events | `topic` |
 | other entries of `config` | fields of the same name |
 
-Only webhooks can be created here; other sinks (stream, SOAP, mail) are shown as `protocol`.
+Only webhooks can be created here; other sinks (stream, SOAP, mail, brokers) are shown as `protocol`. Settings
+of a sink that have no field here (timeout, retries, rate, order, other credentials) stay when a change keeps
+the URL.
 """
 
 from __future__ import annotations
@@ -28,10 +30,11 @@ from dispatcher.auth.caller import Caller, Need, needs
 from dispatcher.store.directory import Subscription
 from dispatcher.subscriptions.requests import Change, NewSubscription, SubscriptionRequests
 from dispatcher.subscriptions.service import Subscriptions
-from dispatcher.subscriptions.sinks import Sink
+from dispatcher.subscriptions.sinks import Sink, target_of
 from dispatcher.subscriptions.topics import Topic, Topics
 from edn.errors import Conflict, EdnError, InvalidInput, InvalidSink, NotFound
-from edn.formats import cloudevents
+from edn.formats import broker_url, cloudevents, sink_settings
+from edn.formats.sink_settings import Basic, Bearer, Credentials, SinkSettings
 from edn.http.asgi import StrictRoute
 from edn.model import namespace
 from edn.model.filter import dialects
@@ -39,7 +42,13 @@ from edn.model.filter import dialects
 PATH = "/cloudevents/subscriptions"
 HTTP = "HTTP"
 #: URL scheme of a sink → protocol
-_PROTOCOLS = {"http": HTTP, "https": HTTP, "soap": "SOAP", "mailto": "SMTP"}
+_PROTOCOLS = {
+    "http": HTTP,
+    "https": HTTP,
+    "soap": "SOAP",
+    "mailto": "SMTP",
+    **{scheme: kind.upper() for scheme, (kind, *_) in broker_url.SCHEMES.items()},
+}
 #: protocol of a stream
 _STREAM = "SSE"
 #: `source` of a topic's plain events, without the topic's name
@@ -70,7 +79,7 @@ class Config(Body):
 
 class HttpSettings(Body):
     method: Literal["POST"] = "POST"
-    headers: Any = Field(None, description="Not supported: deliveries are signed instead.")
+    headers: dict[str, str] = Field({}, description="Static headers of every request.")
     format: Literal["cloudevents-binary", "cloudevents-structured", "cloudevents-batch", "json"] = Field(
         "cloudevents-binary",
         description="Content mode of CloudEvents, or `json`: notifications as over REST.",
@@ -93,6 +102,25 @@ FilterExpression = Annotated[
 ]
 
 
+class SinkCredential(Body):
+    """Credentials of the sink: `PLAIN` with identifier and secret, or `ACCESSTOKEN` with accesstoken.
+
+    A change with the type alone keeps the stored ones.
+    """
+
+    credentialtype: Literal["PLAIN", "ACCESSTOKEN"] = Field(
+        validation_alias=AliasChoices("credentialtype", "credentialType")
+    )
+    identifier: str | None = Field(None, max_length=1024)
+    secret: str | None = Field(None, max_length=1024, repr=False)
+    accesstoken: str | None = Field(
+        None, max_length=8192, repr=False, validation_alias=AliasChoices("accesstoken", "accessToken")
+    )
+    accesstokentype: Literal["bearer"] = Field(
+        "bearer", validation_alias=AliasChoices("accesstokentype", "accessTokenType")
+    )
+
+
 class SubscriptionRequest(Body):
     id: Any = Field(None, description="Ignored for new subscriptions; otherwise the id in the path.")
     source: Text | None = Field(None, description="Exact `source` of events.")
@@ -104,10 +132,8 @@ class SubscriptionRequest(Body):
         None, max_length=1000, description="Filter expressions; all must hold."
     )
     sink: str = Field(max_length=2048, description="URL that events are posted to.")
-    sinkcredential: Any = Field(
-        None,
-        validation_alias=AliasChoices("sinkcredential", "sinkCredential"),
-        description="Not supported: deliveries are signed instead.",
+    sinkcredential: SinkCredential | None = Field(
+        None, validation_alias=AliasChoices("sinkcredential", "sinkCredential")
     )
     protocol: str = Field(max_length=64, description=f"Must be {HTTP}.", examples=[HTTP])
     protocolsettings: HttpSettings = Field(default_factory=lambda: HttpSettings.model_validate({}))
@@ -120,6 +146,8 @@ class SubscriptionView(BaseModel):
     config: dict[str, Any]
     filters: list[dict[str, Any]]
     sink: str
+    #: only the type; the secrets are never shown
+    sinkcredential: dict[str, str] | None = None
     #: HTTP, or the protocol of a subscription that another interface created
     protocol: str
     protocolsettings: dict[str, Any]
@@ -128,7 +156,7 @@ class SubscriptionView(BaseModel):
 def routes(topics: Topics, subscriptions: Subscriptions, requests: SubscriptionRequests) -> APIRouter:
     router = APIRouter(prefix=PATH, tags=["CloudEvents"], route_class=StrictRoute)
 
-    def topic_of(body: SubscriptionRequest, who: Caller) -> Topic:
+    async def topic_of(body: SubscriptionRequest, who: Caller) -> Topic:
         name = body.config.topic
         if name is None and body.source is not None and body.source.startswith(_TOPIC_SOURCE):
             name = body.source.removeprefix(_TOPIC_SOURCE)
@@ -142,7 +170,7 @@ def routes(topics: Topics, subscriptions: Subscriptions, requests: SubscriptionR
         if namespace.is_subtree(name):
             raise InvalidInput(f"{name} is a subtree: use POST /v1/subscriptions", pointer=pointer)
         try:
-            return topics.get(name, who.tenant)
+            return await topics.find(name, who.tenant)
         except NotFound as error:
             error.pointer = pointer
             raise
@@ -160,7 +188,7 @@ def routes(topics: Topics, subscriptions: Subscriptions, requests: SubscriptionR
     @needs(Need.SUBSCRIBE)
     async def create_cloudevents_subscription(body: SubscriptionRequest, response: Response, who: Who) -> Any:
         """Create a subscription. It matches events accepted after the response."""
-        topic = topic_of(body, who)
+        topic = await topic_of(body, who)
         config = body.config
         request = NewSubscription(
             topic=topic.name,
@@ -186,7 +214,7 @@ def routes(topics: Topics, subscriptions: Subscriptions, requests: SubscriptionR
         found, following = await subscriptions.page(
             limit=limit,
             cursor=cursor,
-            topic=topics.get(topic, who.tenant) if topic is not None else None,
+            topic=await topics.find(topic, who.tenant) if topic is not None else None,
             tenant=None if who.is_operator else who.tenant,
         )
         if following is not None:
@@ -218,7 +246,8 @@ def routes(topics: Topics, subscriptions: Subscriptions, requests: SubscriptionR
         if body.id not in (None, id):
             raise Conflict("the id of a subscription cannot be changed", pointer="/id")
         _check_unchanged(requests.view(found, who), body.config)
-        change = Change(filter=_filter(topic, body), sink=_sink(body), expires=body.config.expires)
+        sink = _sink(body, found)
+        change = Change(filter=_filter(topic, body), sink=sink, expires=body.config.expires)
         with _translated_pointers():
             return _view(await requests.change(id, change, who), topic)
 
@@ -260,28 +289,58 @@ def _filter(topic: Topic, body: SubscriptionRequest) -> dict[str, Any] | None:
     return dialects.read(context, source=body.source, types=body.types, filters=body.filters)
 
 
-def _sink(body: SubscriptionRequest) -> Sink:
+#: credentialtype → type of REST
+_CREDENTIALS = {"PLAIN": "basic", "ACCESSTOKEN": "bearer"}
+
+
+def _credentials(given: SinkCredential) -> Credentials | None:
+    """Return the credentials of a request; None: the stored ones are kept."""
+    is_plain = given.credentialtype == "PLAIN"
+    if is_plain and given.identifier is not None and given.secret is not None and given.accesstoken is None:
+        return Basic(given.identifier, given.secret)
+    if not is_plain and given.accesstoken is not None and given.identifier is None and given.secret is None:
+        return Bearer(given.accesstoken)
+    if given.identifier is None and given.secret is None and given.accesstoken is None:
+        return None
+    rule = "identifier and secret" if is_plain else "accesstoken"
+    raise InvalidSink(
+        f"sinkcredential of type {given.credentialtype} must have {rule}, and nothing else",
+        pointer="/sinkcredential",
+    )
+
+
+def _sink(body: SubscriptionRequest, found: Subscription | None = None) -> Sink:
+    """Return the sink of a request; `found`: the subscription that it changes."""
     if body.protocol != HTTP:
         raise InvalidSink(f'protocol must be {HTTP}, got "{body.protocol[:64]}"', pointer="/protocol")
-    if body.sinkcredential is not None:
+    if broker_url.is_broker(body.sink):
         raise InvalidSink(
-            "sinkcredential is not supported: deliveries are signed (protocolsettings.secret)",
-            pointer="/sinkcredential",
-        )
-    if body.protocolsettings.headers:
-        raise InvalidSink(
-            "headers are not supported: deliveries are signed (protocolsettings.secret)",
-            pointer="/protocolsettings/headers",
+            f"sink must be a URL of {HTTP}, got a broker; POST /v1/subscriptions accepts it", pointer="/sink"
         )
     if not body.sink.lower().startswith(("http:", "https:")):
         raise InvalidSink("sink must be an https:// or http:// URL", pointer="/sink")
-    settings = body.protocolsettings
+    settings, given = body.protocolsettings, body.sinkcredential
+    kept = SinkSettings()
+    if found is not None and target_of(found.url) == body.sink:
+        kept = sink_settings.decode(found.settings)
+    credentials = None if given is None else _credentials(given)
+    if given is not None:
+        keeping = "" if credentials is not None else _CREDENTIALS[given.credentialtype]
+    else:  # other types have no field here
+        keeping = "" if kept.credentials in _CREDENTIALS.values() else kept.credentials
     return Sink(
         url=body.sink,
         format=settings.format,
         secret=settings.secret,
         consent=settings.consent,
         recipient=body.config.recipient,
+        headers=settings.headers,
+        credentials=credentials,
+        kept_credentials=keeping,
+        timeout=kept.timeout,
+        retry=kept.retry,
+        rate=kept.rate,
+        ordered=kept.ordered,
     )
 
 
@@ -290,6 +349,8 @@ _POINTERS = {
     "/sink/url": "/sink",
     "/sink/secret": "/protocolsettings/secret",
     "/sink/consent": "/protocolsettings/consent",
+    "/sink/headers": "/protocolsettings/headers",
+    "/sink/credentials": "/sinkcredential",
     "/sink/recipient": "/config/recipient",
     "/filter": "/filters",
     "/topic": "/config/topic",
@@ -332,8 +393,11 @@ def _view(view: dict[str, Any], topic: Topic | None) -> dict[str, Any]:
             config["recipient"] = sink["recipient"]
         if protocol == HTTP:
             settings = {"method": "POST", "format": sink.get("format", "json")}
-        settings |= {name: sink[name] for name in ("consent", "secret") if name in sink}
+        settings |= {name: sink[name] for name in ("consent", "secret", "headers") if name in sink}
     shown: dict[str, Any] = {"id": view["id"]}
+    for name, type in _CREDENTIALS.items():
+        if sink is not None and sink.get("credentials", {}).get("type") == type:
+            shown["sinkcredential"] = {"credentialtype": name}
     if topic is not None:
         written = dialects.write(dialects.Context.of(topic.name, topic.schema), view["filter"])
         if written.source is not None:

@@ -1,5 +1,5 @@
-"""Calls between the network's processes: registration, heartbeats, replication, routing summaries, and
-subscriptions that clients sent to a server. All require the network's secret.
+"""Calls between the network's processes: registration, heartbeats, routing summaries, and subscriptions that
+clients sent to a server. All require the network's secret.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dispatcher.api import bodies, openapi
 from dispatcher.auth.access import Guard, authorization_of
 from dispatcher.auth.audit import Audit
 from dispatcher.auth.caller import Caller, Need, needs
-from dispatcher.servers.admission import Leadership
 from dispatcher.servers.placement import Placer
 from dispatcher.servers.registration import Registration
 from dispatcher.store.event_log import Log
@@ -60,7 +59,7 @@ class HeartbeatEndpoint:
         try:
             self._guard.check_network(authorization_of(scope))
             body = await read_body(receive, self._LIMIT)
-            self._registration.heartbeat(
+            urls = self._registration.heartbeat(
                 path[len(self._PREFIX) : -len(self._SUFFIX)], self._decoder.decode(body)
             )
         except EdnError as error:
@@ -70,8 +69,10 @@ class HeartbeatEndpoint:
         except Exception as error:
             await bug_response(path, error)(scope, receive, send)
         else:
-            await send({"type": "http.response.start", "status": 204, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
+            answer = protocol.encode(protocol.HeartbeatAck(urls))
+            headers = [(b"content-length", b"%d" % len(answer))]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": answer})
 
 
 def routes(
@@ -79,7 +80,6 @@ def routes(
     topics: Topics,
     placing: Placer,
     registration: Registration,
-    leadership: Leadership,
     requests: SubscriptionRequests,
     subscriptions: Subscriptions,
     guard: Guard,
@@ -106,17 +106,11 @@ def routes(
         registered = await registration.register(await read(request, protocol.Register))
         return Response(protocol.encode(registered), media_type=protocol.MSGPACK)
 
-    @router.post("/servers/{id}/heartbeat", status_code=204, openapi_extra=openapi.MESSAGE)
+    @router.post("/servers/{id}/heartbeat", openapi_extra=openapi.MESSAGE)
     @needs(Need.NETWORK)
-    async def heartbeat(id: str, request: Request) -> None:
-        registration.heartbeat(id, await read(request, protocol.Heartbeat))
-
-    @router.post("/changes", openapi_extra=openapi.MESSAGE)
-    @needs(Need.NETWORK)
-    async def changes(request: Request) -> Response:
-        """Send changes to another dispatcher: `PeerPoll` and `PeerPage` of `edn.protocol`."""
-        page = await leadership.answer(await read(request, protocol.PeerPoll))
-        return Response(protocol.encode(page), media_type=protocol.MSGPACK)
+    async def heartbeat(id: str, request: Request) -> Response:
+        urls = registration.heartbeat(id, await read(request, protocol.Heartbeat))
+        return Response(protocol.encode(protocol.HeartbeatAck(urls)), media_type=protocol.MSGPACK)
 
     @router.get(
         "/routing-summaries",

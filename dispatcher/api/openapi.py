@@ -93,6 +93,11 @@ _PUBLISH = {
                         "properties": {
                             "accepted": {"type": "integer"},
                             "ids": {"type": "array", "items": {"type": "string"}},
+                            "unadvertised": {
+                                "type": "array",
+                                "items": {"type": "integer"},
+                                "description": "Places of events that were dropped as unadvertised.",
+                            },
                         },
                     }
                 }
@@ -139,6 +144,7 @@ _ID = {"id": "$response.body#/id"}
 _SUBSCRIPTION = "/v1/subscriptions/{id}"
 _CLOUDEVENTS = "/cloudevents/subscriptions/{id}"
 _TOPIC = "/v1/topics/{name}"
+_ADVERTISEMENT = "/v1/advertisements/{id}"
 _NAME = {"name": "$response.body#/name"}
 
 #: a call that can follow, and the sources of its parameters
@@ -163,7 +169,14 @@ _OF_A_TOPIC: tuple[Following, ...] = (
     ("DELETE", _TOPIC, _NAME),
     ("POST", f"{_TOPIC}/events", _NAME),
     ("POST", f"{_TOPIC}/explain", _NAME),
+    ("GET", f"{_TOPIC}/schema", _NAME),
     ("GET", "/v1/subscriptions", {"query.topic": _NAME["name"]}),
+    ("GET", "/v1/advertisements", {"query.topic": _NAME["name"]}),
+)
+_OF_AN_ADVERTISEMENT: tuple[Following, ...] = (
+    ("GET", _ADVERTISEMENT, _ID),
+    ("PUT", _ADVERTISEMENT, _ID),
+    ("DELETE", _ADVERTISEMENT, _ID),
 )
 
 #: (method, path, statuses) → calls that accept the ids in the response
@@ -177,6 +190,11 @@ LINKS: dict[tuple[str, str, tuple[str, ...]], tuple[Following, ...]] = {
             f"{_TOPIC}/events",
             {"name": "$request.path.name", "query.id": "$response.body#/ids/0"},
         ),
+    ),
+    ("POST", "/v1/advertisements", ("200", "201")): _OF_AN_ADVERTISEMENT,
+    ("GET", "/v1/advertisements", ("200",)): (
+        ("GET", _ADVERTISEMENT, {"id": "$response.body#/advertisements/0/id"}),
+        ("GET", "/v1/advertisements", {"query.cursor": "$response.body#/next"}),
     ),
     ("POST", "/v1/subscriptions", ("200", "201")): _OF_A_SUBSCRIPTION,
     ("POST", "/cloudevents/subscriptions", ("200", "201")): _OF_A_SUBSCRIPTION,
@@ -206,6 +224,15 @@ OPERATIONS: dict[tuple[str, str], str] = {
     ("POST", "/v1/topics/{name}/events"): "publish",
     ("POST", "/v1/topics/{name}/explain"): "explain",
     ("GET", "/v1/topics/{name}/projection"): "projectTopic",
+    ("GET", "/v1/topics/{name}/schema"): "getTopicSchema",
+    ("GET", "/v1/asyncapi"): "getAsyncApi",
+    ("POST", "/v1/advertisements"): "advertise",
+    ("GET", "/v1/advertisements"): "listAdvertisements",
+    ("DELETE", "/v1/advertisements"): "unadvertiseCovered",
+    ("GET", "/v1/advertisements/{id}"): "getAdvertisement",
+    ("PUT", "/v1/advertisements/{id}"): "changeAdvertisement",
+    ("DELETE", "/v1/advertisements/{id}"): "unadvertise",
+    ("GET", "/v1/advertisements/{id}/wanted"): "watchWanted",
     ("POST", "/v1/subscriptions"): "subscribe",
     ("GET", "/v1/subscriptions"): "listSubscriptions",
     ("DELETE", "/v1/subscriptions"): "unsubscribeCovered",
@@ -232,6 +259,13 @@ OPERATIONS: dict[tuple[str, str], str] = {
     ("GET", "/cloudevents/consent/{server}"): "followConsent",
     ("POST", "/cloudevents/consent/{server}"): "giveConsent",
     ("GET", "/v1/tenants"): "listTenants",
+    ("GET", "/v1/ownership"): "showOwnership",
+    ("POST", "/v1/sources"): "createSource",
+    ("GET", "/v1/sources"): "listSources",
+    ("GET", "/v1/sources/{id}"): "getSource",
+    ("DELETE", "/v1/sources/{id}"): "deleteSource",
+    ("GET", "/v1/sources/{id}/dead-letters"): "listSourceDeadLetters",
+    ("DELETE", "/v1/sources/{id}/dead-letters"): "deleteSourceDeadLetters",
     ("POST", "/v1/keys"): "createKey",
     ("GET", "/v1/keys"): "listKeys",
     ("GET", "/v1/keys/{id}"): "getKey",
@@ -254,6 +288,8 @@ OPERATIONS: dict[tuple[str, str], str] = {
     ("PUT", "/v1/link"): "setLink",
     ("GET", "/v1/clock"): "getClock",
     ("POST", "/v1/clock/confirm"): "confirmClock",
+    ("GET", "/v1/secrets"): "getSecrets",
+    ("POST", "/v1/secrets/reseal"): "resealSecrets",
     ("POST", "/v1/backup/begin"): "beginBackup",
     ("POST", "/v1/backup/end"): "endBackup",
     ("GET", "/v1/backup"): "backupDispatcher",

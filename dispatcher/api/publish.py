@@ -8,19 +8,21 @@ event; the same id with another event, or the same one written otherwise, is ref
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from urllib.parse import unquote
 
 import msgspec
 import numpy as np
 from starlette.types import Receive, Scope, Send
 
-from dispatcher.auth.access import Guard, authorization_of
+from dispatcher.advertisements.guard import Checked, PublicationGuard
+from dispatcher.auth.access import Guard, UnknownKey, authorization_of
 from dispatcher.auth.audit import Audit
 from dispatcher.auth.caller import EVERYBODY, Caller, Need, needs
 from dispatcher.servers.admission import Admission
 from dispatcher.store import retention, topic_rows
 from dispatcher.store.event_log import Log
-from dispatcher.store.interface import Transaction
+from dispatcher.store.interface import OFF, Transaction
 from dispatcher.subscriptions.topics import Topic, Topics
 from edn.api.events import Published
 from edn.arrays import Floats
@@ -31,6 +33,7 @@ from edn.errors import (
     InvalidInput,
     NotFound,
     TooLarge,
+    Unadvertised,
     Unauthorized,
     Unsupported,
 )
@@ -38,6 +41,7 @@ from edn.formats import cloudevents, trace_context
 from edn.http.asgi import bug_response, problem_response, read_body, too_large
 from edn.model.event import EventBatch
 from edn.protocol.documents import cut_events
+from edn.protocol.flat_events import read_flat_events
 from edn.runtime import tracing
 
 MAX_KEY = 200
@@ -50,6 +54,10 @@ _JSON = (b"content-type", b"application/json")
 _PLAIN = (b"application/json", b"text/json", b"")
 _PREFIX, _SUFFIX = "/v1/topics/", "/events"
 _SLASHES = 4
+
+
+class _TopicChanged(Exception):
+    """The schema of the topic has changed since the events were decoded."""
 
 
 @needs(Need.PUBLISH)
@@ -65,6 +73,7 @@ class PublishEndpoint:
         topics: Topics,
         guard: Guard,
         audit: Audit,
+        advertised: PublicationGuard,
         *,
         retained_bytes: int = 0,
     ) -> None:
@@ -74,6 +83,7 @@ class PublishEndpoint:
         self._log = log
         self._admission = admission
         self._topics = topics
+        self._advertised = advertised
         self._retained_bytes = retained_bytes or None
 
     @staticmethod
@@ -91,13 +101,17 @@ class PublishEndpoint:
         try:
             limit = BODY_BYTES
             self._guard.check_browser(scope, Need.PUBLISH)
-            who = self._guard.identify(authorization_of(scope))
+            try:
+                who = self._guard.identify(authorization_of(scope))
+            except UnknownKey:
+                await self._guard.learn_keys()
+                who = self._guard.identify(authorization_of(scope))
             who.require(Need.PUBLISH)
             self._guard.quotas.count_request(who)
             if who.quota.body is not None:
                 limit = min(limit, who.quota.body)
             key, trace, mode = _read_headers(scope, limit)
-            topic = self._topics.get(path[len(_PREFIX) : -len(_SUFFIX)], who.tenant)
+            topic = await self._topics.find(path[len(_PREFIX) : -len(_SUFFIX)], who.tenant)
             body = await read_body(receive, limit)
             if mode is not None:
                 body, trace = _from_cloudevents(mode, scope, body, topic, trace)
@@ -128,49 +142,112 @@ class PublishEndpoint:
         with tracing.active.publish(topic.name, trace) as own:
             return await self._publish(topic, body, key, own, who)
 
+    async def publish_named(
+        self, topic: Topic, body: bytes, who: Caller, names: Sequence[str | None]
+    ) -> Published:
+        """Accepts an array of events, all or nothing; `names`: ids of those without one of their own."""
+        if tracing.active is None:
+            return await self._publish(topic, body, None, "", who, names)
+        with tracing.active.publish(topic.name, "") as own:
+            return await self._publish(topic, body, None, own, who, names)
+
     async def _publish(
-        self, topic: Topic, body: bytes, key: str | None, trace: str, who: Caller
+        self,
+        topic: Topic,
+        body: bytes,
+        key: str | None,
+        trace: str,
+        who: Caller,
+        names: Sequence[str | None] = (),
     ) -> Published:
         buckets = self._guard.quotas.event_buckets(who)
         await self._admission.admit(len(body))
-        batch = topic.schema.decode_events(body, cut_events)
-        if len(batch) > MAX_EVENTS:
-            raise TooLarge(f"a request must have at most {MAX_EVENTS} events, got {len(batch)}")
-        if not len(batch):
-            return Published(0, [])
-        for bucket in buckets:
-            bucket.spend(len(batch))
-        ids = batch.ids
-        if key is not None:
-            ids = [name if name is not None else f"{key}/{place}" for place, name in enumerate(ids)]
-        accepted = await self._commit(topic, batch, ids, trace, who, size=len(body))
-        return Published(len(accepted), accepted)
+        while True:
+            batch = topic.schema.decode_events(body, cut_events, read_flat_events)
+            if len(batch) > MAX_EVENTS:
+                raise TooLarge(f"a request must have at most {MAX_EVENTS} events, got {len(batch)}")
+            if not len(batch):
+                return Published(0, [])
+            for bucket in buckets:
+                bucket.spend(len(batch))
+            buckets = []
+            ids = batch.ids
+            if names:
+                ids = [own if own is not None else name for own, name in zip(ids, names, strict=True)]
+            elif key is not None:
+                ids = [name if name is not None else f"{key}/{place}" for place, name in enumerate(ids)]
+            checked = None
+            if topic.advertising != OFF:
+                checked = await self._advertised.check(topic, who.name, batch)
+            try:
+                return await self._commit(topic, batch, ids, trace, who, body, checked)
+            except _TopicChanged:
+                topic = await self._topics.reload(topic)
 
     async def _commit(
-        self, topic: Topic, batch: EventBatch, ids: list[str | None], trace: str, who: Caller, *, size: int
-    ) -> list[str]:
+        self,
+        topic: Topic,
+        batch: EventBatch,
+        ids: list[str | None],
+        trace: str,
+        who: Caller,
+        body: bytes,
+        checked: Checked | None,
+    ) -> Published:
         """Appends the events in one transaction; returns their ids once it is committed."""
         availability = _availability(topic, batch)
         limits = [self._retained_bytes, who.quota.retained_bytes]
         limit = min((most for most in limits if most is not None), default=None)
+        coverage = None if checked is None else checked.coverage
+        current = coverage
 
-        def append(transaction: Transaction) -> list[str]:
-            if not topic_rows.exists(transaction.connection, topic.uid):
+        has_ids = ids.count(None) < len(ids)
+
+        def append(transaction: Transaction) -> Published:
+            nonlocal current
+            state = topic_rows.state_in(transaction, topic.uid)
+            if state is None:
                 raise NotFound(f'topic "{topic.name}" does not exist: it was just deleted')
-            if ids.count(None) < len(ids):
-                accepted = _append_new(transaction, topic, ids, batch, availability, trace)
+            if state.revision != topic.revision:
+                # The points would lack attributes that filters may use.
+                raise _TopicChanged
+            unadvertised: list[int] = []
+            if state.advertising != OFF:
+                decided = self._advertised.decide(
+                    transaction, topic, who.name, batch, state.advertised, checked
+                )
+                current = decided.coverage
+                if not decided.covered.all():
+                    unadvertised = _unadvertised(transaction, topic, ids, decided)
+                    if unadvertised and state.advertising == "guard":
+                        alone = body.lstrip()[:1] == b"{"
+                        raise current.explain(batch, unadvertised[0], who.name, alone=alone)
+            if unadvertised or has_ids:
+                accepted = _append_new(transaction, topic, ids, batch, availability, trace, unadvertised)
             else:
                 accepted = transaction.append_events(
                     topic.uid, ids, batch.stamps, batch.lines, batch.points, availability, trace
                 )
             if availability is not None:
                 retention.check(transaction.connection, topic.tenant, limit)
-            return accepted
+            return Published(len(accepted), accepted, unadvertised)
 
-        if tracing.active is None:
-            return await self._log.submit(append, size=size)
-        with tracing.active.step("log", trace):
-            return await self._log.submit(append, size=size)
+        is_deferred = not has_ids and availability is None
+        size = len(body)
+        try:
+            if tracing.active is None:
+                published = await self._log.submit(append, size, changes=False, is_deferred=is_deferred)
+            else:
+                with tracing.active.step("log", trace):
+                    published = await self._log.submit(append, size, changes=False, is_deferred=is_deferred)
+        except Unadvertised:
+            self._advertised.refused += 1
+            raise
+        finally:
+            if current is not None and current is not coverage:
+                self._advertised.remember(topic.uid, who.name, current)
+        self._advertised.dropped += len(published.unadvertised)
+        return published
 
 
 def _availability(topic: Topic, batch: EventBatch) -> Floats | None:
@@ -188,31 +265,34 @@ def _append_new(
     batch: EventBatch,
     availability: Floats | None,
     trace: str,
+    dropped: Sequence[int] = (),
 ) -> list[str]:
-    """Appends the events whose ids are new; returns the ids of all."""
-    connection = transaction.connection
-    seen: dict[str, bytes] = {}
-    fresh: list[int] = []
+    """Appends the events whose ids are new, and that are not dropped; returns the ids of all others."""
+    left_out = frozenset(dropped)
     bodies = batch.bodies
+    #: place and digest of the first event with each id
+    first: dict[str, tuple[int, bytes]] = {}
+    digests: dict[int, bytes] = {}
     for place, name in enumerate(ids):
-        if name is None:
-            fresh.append(place)
+        if name is not None and place not in left_out:
+            stamped = b"%d|%s" % (batch.stamps[place] or 0, bodies[place])
+            digests[place] = hashlib.blake2b(stamped, digest_size=16).digest()
+            first.setdefault(name, (place, digests[place]))
+    known: dict[str, bytes] = {}
+    if first:
+        given = {name: digest for name, (_, digest) in first.items()}
+        known = retention.insert_events(transaction.connection, topic.uid, given, transaction.steady)
+    fresh: list[int] = []
+    for place, name in enumerate(ids):
+        if place in left_out:
             continue
-        digest = hashlib.blake2b(
-            b"%d|%s" % (batch.stamps[place] or 0, bodies[place]), digest_size=16
-        ).digest()
-        before = seen.get(name)
-        if before is None:
-            before = retention.find_event(connection, topic.uid, name)
-        if before is None:
-            retention.insert_event(connection, topic.uid, name, digest, transaction.steady)
+        if name is None or (name not in known and first[name][0] == place):
             fresh.append(place)
-        elif before != digest:
+        elif known.get(name, first[name][1]) != digests[place]:
             raise Conflict(
                 f'event {place}: id "{name[:80]}" is already used by another event of this topic',
                 pointer=f"/{place}/$id",
             )
-        seen[name] = digest
     accepted = [str(id) for id in ids]
     if fresh:
         created = transaction.append_events(
@@ -226,7 +306,17 @@ def _append_new(
         )
         for place, id in zip(fresh, created, strict=True):
             accepted[place] = id
-    return accepted
+    return [id for place, id in enumerate(accepted) if place not in left_out] if left_out else accepted
+
+
+def _unadvertised(
+    transaction: Transaction, topic: Topic, ids: list[str | None], decided: Checked
+) -> list[int]:
+    """Returns the places of events that are not covered and do not repeat an accepted event."""
+    places: list[int] = np.flatnonzero(~decided.covered).tolist()
+    named = [name for place in places if (name := ids[place]) is not None]
+    known = retention.known_events(transaction.connection, topic.uid, named) if named else frozenset()
+    return [place for place in places if ids[place] not in known]
 
 
 def _read_headers(scope: Scope, limit: int) -> tuple[str | None, str, str | None]:

@@ -6,10 +6,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Response
 
+from dispatcher.advertisements.reach import Reach
 from dispatcher.api import bodies, delivery
 from dispatcher.api.bodies import Who
 from dispatcher.auth.caller import Need, needs
 from dispatcher.servers.client import ServerClient
+from dispatcher.store import directory
 from dispatcher.store.event_log import Log
 from dispatcher.subscriptions.expiry import parse_expires
 from dispatcher.subscriptions.requests import Change, SubscriptionRequests
@@ -30,6 +32,7 @@ def routes(
     calls: ServerClient,
     requests: SubscriptionRequests,
     subscriptions: Subscriptions,
+    reach: Reach,
 ) -> APIRouter:
     router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"], route_class=StrictRoute)
 
@@ -61,9 +64,12 @@ def routes(
         members: Annotated[
             bool, Query(description="list the members of subtree subscriptions: one per topic and server")
         ] = False,
+        dead: Annotated[
+            bool, Query(description="only those that no advertisement of their topic can match")
+        ] = False,
     ) -> Any:
         """List subscriptions in order of creation. The operator sees those of all tenants."""
-        wanted = requests.resolve(topic, who) if topic is not None else None
+        wanted = await requests.resolve(topic, who) if topic is not None else None
         tenant = None if who.is_operator else who.tenant
         found, following = await subscriptions.page(
             limit=limit,
@@ -73,8 +79,24 @@ def routes(
             tenant=tenant,
             search=search or None,
             members=members,
+            serials=await _dead(tenant, members=members) if dead else None,
         )
-        return {"subscriptions": [requests.view(one, who) for one in found], "next": following}
+        advertised = [False] * len(found) if dead else await reach.advertised(found)
+        views = [
+            {**requests.view(one, who), "advertised": state}
+            for one, state in zip(found, advertised, strict=True)
+        ]
+        return {"subscriptions": views, "next": following}
+
+    async def _dead(tenant: str | None, *, members: bool) -> list[int]:
+        """Return the serials of dead subscriptions; of subtree subscriptions, if all members are dead."""
+        visible = subscriptions.topics_in(None, tenant)
+        advertised = [one for one in await reach.advertised_topics() if visible is None or one in visible]
+        everywhere: list[int] = (await reach.dead_serials(advertised)).tolist()
+        if members or not everywhere:
+            return everywhere
+        # Listed with the topic or subtree that they belong to, like all others.
+        return everywhere + await log.reading(directory.parents_of_all, everywhere)
 
     @router.delete("", response_model=document(api.Ended))
     @needs(Need.SUBSCRIBE)
@@ -85,7 +107,7 @@ def routes(
         owner: Annotated[str | None, Query(max_length=128)] = None,
     ) -> Any:
         """Delete all subscriptions of an owner whose filters this filter covers."""
-        place = requests.resolve(topic, who)
+        place = await requests.resolve(topic, who)
         given = strict_json.decode(filter.encode()) if filter.lstrip().startswith("{") else filter
         try:
             parsed = Filter.parse(given)
@@ -103,6 +125,7 @@ def routes(
         """Get a subscription with its delivery state and counters."""
         found = await requests.find(who, id)
         view = await requests.full_view(found, who)
+        [view["advertised"]] = await reach.advertised([found])
         return {**view, "delivery": await delivery.delivery_state(log, calls, found)}
 
     @router.put("/{id}", response_model=document(api.Subscription), response_model_exclude_unset=True)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import Field, WithJsonSchema
 
+from dispatcher.advertisements.service import Advertisements
 from dispatcher.api import bodies
 from dispatcher.api.bodies import Body, FilterBody, Who
 from dispatcher.auth.caller import Caller, Need, needs
@@ -48,6 +49,7 @@ def routes(
     quotas: Quotas,
     explainer: Explainer,
     trace: EventTrace,
+    advertisements: Advertisements,
     find: Callable[[Caller, str], Awaitable[Subscription]],
 ) -> APIRouter:
     """`find` returns a subscription that is visible to a caller, or raises `NotFound`."""
@@ -71,12 +73,14 @@ def routes(
     ) -> Any:
         """Create a topic, or change its schema. Attributes that filters use cannot be removed."""
         availability = math.inf if body.availability == "forever" else body.availability
+        before = topics.attributes(name, who.tenant)
         topic, new = await subtree_sync.put(
             name,
             body.attributes,
             body.engine,
             availability,
             closed=body.closed,
+            advertising=body.advertising,
             tenant=who.tenant,
             room=quotas.room(who),
             expected=_expected(if_none_match, if_match),
@@ -85,7 +89,11 @@ def routes(
         if new:
             response.status_code = 201
             response.headers["location"] = f"/v1/topics/{topic.name}"
-        return _view(topic)
+            return _view(topic)
+        narrowed = None
+        if set(topic.schema.types) - before:
+            narrowed = await advertisements.count_narrowed(topic)
+        return _view(topic, narrowed=narrowed)
 
     @router.get("", response_model=document(api.TopicList))
     @needs(Need.KEY)
@@ -105,7 +113,7 @@ def routes(
     @router.get("/{name}", response_model=document(api.Topic))
     @needs(Need.KEY)
     async def get_topic(name: str, response: Response, who: Who) -> Any:
-        topic = topics.get(name, who.tenant)
+        topic = await topics.find(name, who.tenant)
         response.headers["etag"] = f'"{topic.revision}"'
         return _view(topic)
 
@@ -123,7 +131,7 @@ def routes(
     @needs(Need.SUBSCRIBE)
     async def follow(name: str, who: Who, id: Annotated[str, Query(max_length=512)]) -> Any:
         """Trace a recent event: servers, matching subscriptions, delivery attempts."""
-        return await trace.follow(topics.get(name, who.tenant), id)
+        return await trace.follow(await topics.find(name, who.tenant), id)
 
     @router.post(
         "/{name}/explain",
@@ -133,7 +141,7 @@ def routes(
     @needs(Need.SUBSCRIBE)
     async def explain(name: str, body: ExplainBody, who: Who) -> Any:
         """Explain how an event would be routed and matched, or what a filter would match. Changes nothing."""
-        topic = topics.get(name, who.tenant)
+        topic = await topics.find(name, who.tenant)
         if len(body.model_fields_set & {"event", "filter"}) != 1:
             raise InvalidInput('the body must be either {"event": {…}} or {"filter": …}')
         if "event" in body.model_fields_set:
@@ -167,7 +175,7 @@ def _expected(if_none_match: str | None, if_match: str | None) -> int | None:
     return int(found[1])
 
 
-def _view(topic: Topic, name: str | None = None) -> api.Topic:
+def _view(topic: Topic, name: str | None = None, narrowed: int | None = None) -> api.Topic:
     return fill(
         api.Topic,
         topic,
@@ -175,4 +183,5 @@ def _view(topic: Topic, name: str | None = None) -> api.Topic:
         attributes=topic.schema.attributes,
         availability="forever" if math.isinf(topic.availability) else topic.availability,
         created=rfc3339(topic.created),
+        narrowed_advertisements=narrowed,
     )

@@ -46,8 +46,6 @@ from edn.http.asgi import CLIENT, CLIENT_HOST, VIA
 
 #: key of the caller in a request's ASGI scope
 _CALLER = "edn.caller"
-#: header of a request that another dispatcher has passed on; its value is the network's secret
-PASSED_ON = "x-edn-passed-on"
 _FORWARDED = frozenset(name.encode() for name in (VIA, CLIENT, CLIENT_HOST))
 
 
@@ -76,6 +74,10 @@ def authorization_of(scope: Connection) -> bytes:
             found: bytes = value
             return found
     return b""
+
+
+class UnknownKey(Unauthorized):
+    """The API key does not exist, or another dispatcher has just created it."""
 
 
 class Guard:
@@ -133,6 +135,10 @@ class Guard:
         scope[_CALLER] = caller
         return caller
 
+    async def learn_keys(self) -> None:
+        """Learns keys that other dispatchers have just created."""
+        await self._keys.learn()
+
     def require(self, caller: Caller, need: Need, scope: Connection) -> None:
         """Raises unless the caller satisfies a need, at the port that received the request."""
         caller.require(need)
@@ -143,8 +149,7 @@ class Guard:
             )
 
     def check_browser(self, scope: Connection, need: Need) -> None:
-        if not self._is_passed_on(scope):  # the dispatcher that received it has checked it
-            browsers.check(scope, open=self._open, public=need is Need.PUBLIC, hosts=self._hosts)
+        browsers.check(scope, open=self._open, public=need is Need.PUBLIC, hosts=self._hosts)
 
     def is_valid(self, caller: Caller) -> bool:
         """Reports whether the key of an earlier request is still valid: for long responses."""
@@ -178,11 +183,7 @@ class Guard:
         if self._admin_port is None:
             return True
         server = scope.get("server")
-        return (server is not None and server[1] == self._admin_port) or self._is_passed_on(scope)
-
-    def _is_passed_on(self, scope: Connection) -> bool:
-        mark = PASSED_ON.encode()
-        return any(name == mark and self._is_secret(value) for name, value in scope["headers"])
+        return server is not None and server[1] == self._admin_port
 
     def identify(self, authorization: bytes) -> Caller:
         """Returns the caller of an Authorization header; raises `Unauthorized`."""
@@ -199,7 +200,7 @@ class Guard:
         # Looked up by its public id and compared as a whole, so that timing reveals nothing of the secret.
         key = self._keys.find(public_id(token))
         if not hmac.compare_digest(digest, key.digest if key is not None else bytes(32)) or key is None:
-            raise Unauthorized("unknown API key: it is mistyped or was revoked")
+            raise UnknownKey("unknown API key: it is mistyped or was revoked")
         if key.expires is not None and key.expires <= self._keys.now():
             raise Unauthorized("the API key has expired; create another with `edn key create`")
         return Caller(key.id, key.name, key.tenant, key.scopes, key.quota, key.expires)

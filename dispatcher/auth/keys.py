@@ -2,8 +2,7 @@
 
 A key has the form `edn_<id>_<secret>`. The id is public and identifies the key in listings, logs and the
 audit. Only the SHA-256 of the key is stored, which suffices for 256 random bits; the key itself is shown
-once. All keys are in memory, so that a lookup needs no disk access. Dispatchers replicate them
-(`store.change_feed`).
+once. All keys are in memory, so that a lookup needs no disk access.
 """
 
 from __future__ import annotations
@@ -12,17 +11,20 @@ import asyncio
 import hashlib
 import re
 import secrets
+import time
 from collections.abc import Callable
 
-from dispatcher.store import api_keys, change_feed
+from dispatcher.store import api_keys
 from dispatcher.store.api_keys import Key as Key
 from dispatcher.store.api_keys import Pool as Pool
 from dispatcher.store.api_keys import Quota as Quota
 from dispatcher.store.api_keys import Scope as Scope
-from dispatcher.store.change_feed import Kind
 from dispatcher.store.event_log import Log
-from dispatcher.store.interface import Transaction
+from dispatcher.store.interface import Kind, Transaction
 from edn.errors import InvalidInput, NotFound
+
+#: seconds between two looks for keys of other dispatchers
+LEARN_SECONDS = 0.1
 
 _TENANT = re.compile(r"[A-Za-z0-9_-]{0,64}\Z")
 
@@ -42,11 +44,28 @@ class Keys:
         self.now: Callable[[], int] = log.estimate
         self._by_id: dict[str, Key] = log.load(api_keys.all_keys)
         self._reloading = asyncio.Lock()
+        self._learning = asyncio.Lock()
+        self._learned = 0.0
 
     async def reload(self) -> None:
         """Reads all keys again. Serialized, so that the last reload sees every commit before it."""
         async with self._reloading:
             self._by_id = await self._log.reading(api_keys.all_keys)
+
+    async def learn(self) -> None:
+        """Learns keys that other dispatchers have just created.
+
+        One caller at a time, and seldom: anybody can send unknown keys.
+        """
+        if self._log.shared:
+            async with self._learning:
+                await asyncio.sleep(max(0.0, self._learned + LEARN_SECONDS - time.monotonic()))
+                await self._log.refresh()
+                self._learned = time.monotonic()
+
+    def replace(self, keys: dict[str, Key]) -> None:
+        """Takes over the keys that another dispatcher has changed."""
+        self._by_id = keys
 
     def find(self, id: str) -> Key | None:
         return self._by_id.get(id)
@@ -86,23 +105,24 @@ class Keys:
 
         def operation(transaction: Transaction) -> None:
             api_keys.insert(transaction, key)
-            change_feed.note(transaction, Kind.KEY, key.id)
+            transaction.note(Kind.KEY, key.id)
 
         await self._log.submit(operation)
         await self.reload()
         return key, token
 
     async def revoke(self, id: str, tenant: str | None = None) -> None:
-        """Revokes a key; it is invalid once this returns."""
+        """Revokes a key; it is invalid at all dispatchers once this returns."""
         self.get(id, tenant)
 
         def operation(transaction: Transaction) -> None:
             if not api_keys.delete(transaction, id):
                 raise _not_found(id)
-            change_feed.note(transaction, Kind.KEY, id, gone=transaction.time)
+            transaction.note(Kind.KEY, id)
 
         await self._log.submit(operation)
         await self.reload()
+        await self._log.settled()
 
 
 def _not_found(id: str) -> NotFound:

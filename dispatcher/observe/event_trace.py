@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import msgspec
 
 from dispatcher.servers.client import ServerClient
+from dispatcher.servers.log_tail import Tail
 from dispatcher.store import directory
 from dispatcher.store.event_log import Log
-from dispatcher.store.log_tail import Tail
 from dispatcher.store.records import EventsRecord
 from dispatcher.subscriptions.topics import Topic
 from edn import protocol

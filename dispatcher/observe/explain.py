@@ -10,8 +10,9 @@ A filter is compared with stored filters, within a budget, and with recent event
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,17 +21,19 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from dispatcher.advertisements.guard import BoundCache
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.client import ServerClient
+from dispatcher.servers.log_tail import Tail
 from dispatcher.servers.registry import Server, ServerRegistry
-from dispatcher.store import directory
+from dispatcher.store import advertisement_rows, directory
 from dispatcher.store.event_log import Log
-from dispatcher.store.log_tail import Tail
 from dispatcher.subscriptions.service import Subscriptions
 from dispatcher.subscriptions.topics import Topic
 from edn import protocol
 from edn.api.explain import (
     AskedSubscription,
+    ExplainedAdvertisement,
     ExplainedEvent,
     ExplainedFilter,
     ExplainedServer,
@@ -47,6 +50,7 @@ from edn.model import namespace
 from edn.model.coordinates import rfc3339
 from edn.model.display import shown_rect
 from edn.model.filter import BoundFilter, Filter
+from edn.model.filter.advertisement import BoundAdvertisement
 from edn.model.filter.reasons import reasons
 from edn.model.namespace import public_id
 from edn.model.rect import Rects
@@ -74,6 +78,7 @@ class Explainer:
     _registry: ServerRegistry
     _client: ServerClient
     _subscriptions: Subscriptions
+    _bound: BoundCache
 
     # -- events -----------------------------------------------------------------------------------------
 
@@ -111,6 +116,10 @@ class Explainer:
             matched=sum(one.matched or 0 for one in explained),
             false_positives=[one.server for one in explained if one.false_positive],
             servers=explained,
+            advertising=topic.advertising,
+            advertised_by=await self._advertised(
+                topic, lambda one: one.matches(topic.schema.values(line, batch.points[0].tolist()))
+            ),
             subscription=None if asked is None else await self._asked(topic, asked, line),
         )
 
@@ -222,6 +231,7 @@ class Explainer:
             rectangle_count=len(rects),
             servers=[self._meeting(server, topic, rects) for server in self._registry],
             recent=await self._recent(topic, bound),
+            advertised_by=await self._advertised(topic, lambda one: one.overlaps(bound)),
             **await self._compared(topic, bound),
         )
 
@@ -238,6 +248,23 @@ class Explainer:
                 met |= ((lo[:, :width] <= high) & (low <= hi[:, :width])).all(axis=1)
             meeting += int(np.count_nonzero(met))
         return MetServer(server=server.id, everything=everything, meeting=meeting, rectangles=total)
+
+    async def _advertised(
+        self, topic: Topic, concerns: Callable[[BoundAdvertisement], bool]
+    ) -> list[ExplainedAdvertisement] | None:
+        """Name the advertisements of a topic that an event or filter concerns."""
+        rows = await self._log.reading(advertisement_rows.of_topic, topic.uid, self._log.now())
+        if not rows:
+            return None
+
+        def find() -> list[ExplainedAdvertisement]:
+            chosen = (row for row in rows if concerns(self._bound.get(row, topic.schema)))
+            return [
+                ExplainedAdvertisement(namespace.id_of(row.id), row.publisher)
+                for row in itertools.islice(chosen, NAMED)
+            ]
+
+        return await asyncio.to_thread(find)
 
     async def _recent(self, topic: Topic, bound: BoundFilter) -> RecentMatches:
         records = self._tail.recent(topic.uid, RECENT)

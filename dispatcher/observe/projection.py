@@ -176,8 +176,8 @@ def _axis(topic: Topic, column: int, coordinates: Floats) -> dict[str, Any]:
     attribute = topic.schema.columns[column]
     seen = np.unique(coordinates[np.isfinite(coordinates)]).tolist()
     stops = None
-    if attribute.type == "string":
-        stops = [{"at": at, "label": str(value_at("string", at, upper=True))} for at in seen]
+    if attribute.type in ("string", "bytes"):
+        stops = [{"at": at, "label": str(value_at(attribute.type, at, upper=True))} for at in seen]
     elif attribute.type == "boolean":
         stops = [{"at": 0.0, "label": "false"}, {"at": 1.0, "label": "true"}]
     return {

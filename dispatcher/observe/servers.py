@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.log_tail import Tail
 from dispatcher.servers.registry import ServerRegistry
-from dispatcher.store.log_tail import Tail
 from edn.runtime import clock
 from edn.runtime.ownership import owned
 

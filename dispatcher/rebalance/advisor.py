@@ -122,7 +122,10 @@ class RepartitionAdvisor:
             self._tasks.spawn(self._run_command(command), "repartition command")
 
     async def _run_command(self, command: str) -> None:
-        environment = {**os.environ, "EDN_URL": self._settings.url or ""}
+        settings = self._settings
+        files = {"CA": settings.tls_ca, "CERT": settings.tls_cert, "KEY": settings.tls_key}
+        tls = {f"EDN_TLS_{name}": str(file) for name, file in files.items() if file is not None}
+        environment = {**os.environ, "EDN_URL": settings.url or "", **tls}
         process = await asyncio.create_subprocess_exec(*shlex.split(command), env=environment)
         try:
             code = await process.wait()
@@ -135,5 +138,5 @@ class RepartitionAdvisor:
         best = dict(self._watch.best)
         values = {_KEY: json.dumps(best)}
         # On a full disk it fails, and is retried after the next interval.
-        await self._log.submit(lambda transaction: meta.write(transaction.connection, values))
+        await self._log.submit(lambda transaction: meta.write(transaction.connection, values), changes=False)
         self._saved = best

@@ -2,10 +2,9 @@
 
 The dispatcher polls the old server of every unfinished migration: whether all logs have ended the
 subscription there, whether notifications are buffered for a pause, and whether any are left to deliver. It
-first copies buffered notifications to the new server, and with several dispatchers also the delivered ids of
-events whose publishers set the id, because another log may contain the same events. When the old server has
-nothing left, the dispatcher releases the new server and deletes the migration. All steps are idempotent, so a
-crash only repeats some.
+first copies buffered notifications to the new server. When the old server has nothing left, the dispatcher
+releases the new server and deletes the migration. All steps are idempotent, so a crash only repeats some. Of
+several dispatchers the leader does this for all.
 
 The old server retries and dead-letters notifications to failing addresses as usual.
 """
@@ -14,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -39,7 +38,6 @@ RESTS = 3.0
 
 _departed = protocol.Decoder(protocol.Departed)
 _kept = protocol.Decoder(protocol.BufferedPage)
-_told = protocol.Decoder(protocol.DeliveredIds)
 _taken = protocol.Decoder(protocol.Accepted)
 
 
@@ -49,8 +47,6 @@ class _Delivered:
 
     source: str
     moves: list[Migration]
-    #: whether some of the subscriptions have ended on the old server
-    ended: bool
 
     def by_destination(self) -> dict[str, list[Migration]]:
         found: dict[str, list[Migration]] = defaultdict(list)
@@ -60,15 +56,21 @@ class _Delivered:
 
 
 class Handover:
-    """Completes the migrations of this log, including those of an earlier process. Event loop only."""
+    """Completes the migrations of the network, including those of an earlier process. Event loop only."""
 
     def __init__(
-        self, log: Log, members: ServerRegistry, calls: ServerClient, backup_gate: BackupGate
+        self,
+        log: Log,
+        members: ServerRegistry,
+        calls: ServerClient,
+        backup_gate: BackupGate,
+        leads: Callable[[], bool],
     ) -> None:
         self._log = log
         self._members = members
         self._tell = calls.send
         self._backup_gate = backup_gate
+        self._leads = leads
         self._woken = asyncio.Event()
         self._delays: dict[str, float] = {}
 
@@ -86,6 +88,9 @@ class Handover:
         while True:
             # Cleared before the read, so that a move during it is not missed.
             self._woken.clear()
+            if not self._leads():
+                await asyncio.sleep(MAX_DELAY)
+                continue
             sources = await self._log.reading(repartitions.sources)
             began = loop.time()
             for source in sources:
@@ -124,7 +129,7 @@ class Handover:
     async def _find_delivered(self, source: str) -> _Delivered:
         """Return the migrations from a server that has nothing left to deliver for them."""
         moves = await self._log.reading(repartitions.moves_from, source)
-        found, ended = [], False
+        found: list[Migration] = []
         for start in range(0, len(moves), BATCH):
             part = {move.subscription: move for move in moves[start : start + BATCH]}
             try:
@@ -132,9 +137,8 @@ class Handover:
             except (EdnError, msgspec.MsgspecError) as error:
                 logger.warning("handover_poll_failed", source=source, reason=str(error))
                 break
-            ended = ended or bool(departed.ended)
             found += [part[name] for name in departed.delivered]
-        return _Delivered(source, found, ended)
+        return _Delivered(source, found)
 
     async def _ask(self, source: str, moves: Mapping[str, Migration]) -> protocol.Departed:
         member = self._members.get(source)
@@ -162,7 +166,7 @@ class Handover:
         by_destination: dict[str, list[_Delivered]] = defaultdict(list)
         for one in delivered:
             for destination, moves in one.by_destination().items():
-                by_destination[destination].append(_Delivered(one.source, moves, one.ended))
+                by_destination[destination].append(_Delivered(one.source, moves))
         released = await asyncio.gather(
             *(self._release_on(destination, parts) for destination, parts in by_destination.items())
         )
@@ -171,9 +175,6 @@ class Handover:
     async def _release_on(self, destination: str, parts: Sequence[_Delivered]) -> Sequence[_Delivered]:
         """Release migrations on one server in one request; return them, or nothing if it failed."""
         try:
-            for one in parts:
-                if self._log.noting and one.ended:
-                    await self._tell_told(one.source, destination, [move.subscription for move in one.moves])
             arrived = [(move.subscription, move.version) for one in parts for move in one.moves]
             await self._tell(destination, "/internal/arrivals", protocol.Arrivals(arrived))
         except EdnError as error:
@@ -198,15 +199,6 @@ class Handover:
             if taken.unknown or (page.final and taken.position >= page.upto):
                 return
             position = taken.position
-
-    async def _tell_told(self, source: str, destination: str, names: list[str]) -> None:
-        following: tuple[int, str] | None = (-1, "")
-        while following is not None:
-            question = protocol.DeliveredIdsQuery(names, following)
-            page = _told.decode(await self._tell(source, "/internal/departures/told", question))
-            if page.events:
-                await self._tell(destination, "/internal/arrivals/told", page)
-            following = page.following
 
     async def _forget(self, moves: Sequence[Migration]) -> None:
         if moves:

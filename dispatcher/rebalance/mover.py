@@ -4,8 +4,7 @@ Theory of operation
 -------------------
 The new server stores the filter as a new version, inactive, and the routing table is widened for it, as for
 every new subscription. Then one transaction writes the directory and appends two adjacent *move* records, one
-per server: the old server matches events up to there, the new one after it. With several dispatchers, each of
-the others does the same in its own log when it receives the change (`replication.reconcile`).
+per server, to each log: the old server matches events up to there, the new one after it.
 
 To keep the order, the new server buffers its notifications until the old one has delivered its own or has
 dead-lettered them. `handover` completes that; the table `moves`, written in the same transaction, lists the
@@ -26,10 +25,10 @@ from dataclasses import dataclass, field, replace
 
 from dispatcher.servers.bindings import Bindings
 from dispatcher.servers.placement import Placer
-from dispatcher.store import change_feed, directory, repartitions, replays
+from dispatcher.store import directory, repartitions, replays
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
-from dispatcher.store.interface import Connection, Transaction
+from dispatcher.store.interface import Connection, Kind, Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions.installer import SubscriptionInstaller
 from dispatcher.subscriptions.keyed_lock import KeyedLock
@@ -259,9 +258,10 @@ def _record_migration(transaction: Transaction, move: _Move, batch: _Batch) -> N
     """Insert the migration of a moved subscription, and pause it on the new server if it is paused."""
     before, after = move.before, move.item.subscription
     answered = batch.stored[after.server, move.item.topic.uid]
-    revision = change_feed.note_version(transaction, after.id, answered, former=before.server)
+    transaction.note(Kind.SUBSCRIPTION, after.id, server=before.server, more=-1)
+    transaction.note(Kind.SUBSCRIPTION, after.id, server=after.server, more=1, stored=answered)
     if after.paused:
-        transaction.append_control(after.server, "pause", ids=[after.id], revision=revision)
+        transaction.append_control(after.server, "pause", ids=[after.id], revision=transaction.revision)
     if before.server in batch.lost:
         repartitions.redirect_move(transaction, after.id, before.version, after.version, after.server)
     else:

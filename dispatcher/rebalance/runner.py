@@ -17,7 +17,7 @@ accepted, its subscriptions are skipped.
 
 A step moves subscriptions from one server to one other, so that only two servers are busy with it. Moves are
 limited to `rate` subscriptions per second, rest between steps while events are published, and wait while
-servers lag. With several dispatchers, only the leader moves, and only while all are online.
+servers lag. Of several dispatchers only one moves, the leader.
 
 Event loop only.
 """
@@ -27,7 +27,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
@@ -35,14 +35,13 @@ from dispatcher.rebalance.advisor import RepartitionAdvisor
 from dispatcher.rebalance.handover import Handover
 from dispatcher.rebalance.mover import Mover, Outcome
 from dispatcher.rebalance.selection import select_surplus
-from dispatcher.servers.admission import Leadership
 from dispatcher.servers.backup_gate import BackupGate
 from dispatcher.servers.bindings import Bindings
 from dispatcher.servers.pipeline import Pipeline
 from dispatcher.servers.registration import Registration
 from dispatcher.servers.registry import Leaving, Server, ServerRegistry
 from dispatcher.servers.summaries import Summaries
-from dispatcher.store import directory, repartitions, servers
+from dispatcher.store import directory, interface, repartitions, servers
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Transaction
 from dispatcher.store.repartitions import Kind, Preview, Repartition
@@ -81,8 +80,11 @@ class RepartitionRunner:
         mover: Mover,
         handover: Handover,
         advisor: RepartitionAdvisor,
-        leadership: Leadership,
+        *,
+        leads: Callable[[], bool],
+        is_alone: Callable[[], bool],
     ) -> None:
+        """`leads`: whether this dispatcher moves subscriptions; `is_alone`: whether there is no other log."""
         self._log = log
         self._topics = topics
         self._members = members
@@ -94,7 +96,8 @@ class RepartitionRunner:
         self._mover = mover
         self._handover = handover
         self._advisor = advisor
-        self._leadership = leadership
+        self._leads = leads
+        self._is_alone = is_alone
         self._woken = asyncio.Event()
         #: next steps of the repartition `_steps_of`
         self._steps: deque[Rows] = deque()
@@ -105,6 +108,10 @@ class RepartitionRunner:
         self.waiting: str | None = None
         for server, state in self._log.load(servers.leaving):
             members.set_leaving(server, state)
+
+    def wake(self) -> None:
+        """Check for a repartition that another dispatcher has started."""
+        self._woken.set()
 
     async def get(self, repartition: int) -> Repartition:
         return await self._log.reading(repartitions.find, repartition)
@@ -176,6 +183,7 @@ class RepartitionRunner:
             if other is not None:
                 raise _busy(other)
             repartitions.begin(transaction, repartition, hit_ratio)
+            transaction.note(interface.Kind.REPARTITION, str(repartition))
 
         await self._log.submit(begin)
         self._woken.set()
@@ -190,7 +198,7 @@ class RepartitionRunner:
                 raise Conflict(f"repartition {repartition} is already {found.state}")
             repartitions.finish(transaction, repartition, "cancelled")
             if found.kind == "drain":
-                servers.unmark_leaving(transaction, found.server)
+                self._unmark(transaction, found.server)
             return found
 
         found = await self._log.submit(end)
@@ -214,7 +222,7 @@ class RepartitionRunner:
         """Restore the subscriptions of a lost server on others, from the directory and the log."""
         member = self._find_server(server)
         await self._check_none_runs()
-        if not self._leadership.alone:
+        if not self._is_alone():
             raise Conflict(
                 "a server cannot be replaced with several dispatchers, because each would have to replay its "
                 "log; start the server from its data folder or a backup, and drain it"
@@ -232,7 +240,7 @@ class RepartitionRunner:
         member = self._find_server(server)
         await self._check_none_runs()
         if member.leaving == "draining":
-            await self._log.submit(lambda transaction: servers.unmark_leaving(transaction, server))
+            await self._log.submit(lambda transaction: self._unmark(transaction, server))
             self._members.set_leaving(server, None)
         hosts = self._members.hosts()
         if server not in {member.id for member in hosts}:
@@ -262,8 +270,18 @@ class RepartitionRunner:
 
     async def _mark(self, server: str, state: Leaving) -> None:
         cursor = await self._registration.cursor(server)
-        await self._log.submit(lambda transaction: servers.mark_leaving(transaction, server, state, cursor))
+
+        def mark(transaction: Transaction) -> None:
+            servers.mark_leaving(transaction, server, state, cursor)
+            transaction.note(interface.Kind.SERVER, server)
+
+        await self._log.submit(mark)
         self._members.set_leaving(server, state)
+
+    def _unmark(self, transaction: Transaction, server: str | None) -> None:
+        servers.unmark_leaving(transaction, server)
+        if server is not None:
+            transaction.note(interface.Kind.SERVER, server)
 
     async def _move_all(self, server: str, kind: Kind, rate: float) -> Repartition:
         """Start a repartition of all subscriptions of a server; each step chooses its destinations."""
@@ -348,6 +366,10 @@ class RepartitionRunner:
                 self._deferred.clear()
                 await self._woken.wait()
                 continue
+            if not self._leads():
+                self.waiting = None
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
             began, published = time.monotonic(), self._pipeline.published
             try:
                 processed = await self._step(running)
@@ -375,8 +397,7 @@ class RepartitionRunner:
         if not rows:
             await self._finish(running)
             return 0
-        async with self._leadership.changing(complete=True):
-            return await self._move(running, rows)
+        return await self._move(running, rows)
 
     async def _next_rows(self, running: Repartition) -> Rows:
         if self._steps_of != running.id:

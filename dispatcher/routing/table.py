@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -117,6 +117,8 @@ class RoutingTable:
         self._counts: Ints = np.zeros((8, 2), dtype=np.int64)
         self._rows: dict[str, int] = {}
         self._columns = _Columns((), np.empty(0, dtype=np.bool_), np.empty(0, dtype=np.int64), {})
+        #: called after every change of what is routed to whom
+        self.on_change: Callable[[], None] = lambda: None
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -157,6 +159,7 @@ class RoutingTable:
             at = np.array([[epoch, seq]], dtype=np.int64).repeat(len(low), axis=0)
             packed = routes.widen(self._router, Widenings(at, low, high))
             self._renew_widenings(topic, packed)
+            self.on_change()
 
     def accept(self, server: str, epoch: int, seq: int, summaries: Mapping[int, Summary]) -> bool:
         """Accept a snapshot, topic → summary; other topics have no subscriptions on the server.
@@ -208,6 +211,7 @@ class RoutingTable:
         # Last: the server gets all events until every topic is in place.
         if first:
             self._renew_flags()
+        self.on_change()
 
     def forget_topic(self, topic: int) -> None:
         """Forget the sample of a deleted topic.
@@ -267,6 +271,7 @@ class RoutingTable:
             former = self._columns.topics[topic]
             self._columns.topics[topic] = _Bundles(cuts, former.packed, former.tails)
         self._renew_flags()
+        self.on_change()
 
     # -- routing ----------------------------------------------------------------------------------------
 
@@ -311,6 +316,10 @@ class RoutingTable:
             fresh = replace(bundles, cuts=cuts if cuts is not None else self._router.bundle([]))
             columns = replace(columns, topics={topic: fresh})
         return _marked(columns, topic, points)
+
+    def gets_everything(self, server: str) -> bool:
+        """Return whether all events are routed to a server."""
+        return self._gets_everything(self._servers[server])
 
     def rectangles(self, server: str, topic: int) -> Iterator[tuple[RouteReason, Floats, Floats]]:
         """Yield the rectangles that route a topic's events to a server, by reason."""
@@ -391,6 +400,7 @@ class RoutingTable:
         fresh = {topic: self._bundles(topic) for topic in topics}
         rows = np.array([held.row for held in self._servers.values()], dtype=np.int64)
         self._columns = _Columns(tuple(self._servers), self._everything(self._precision), rows, fresh)
+        self.on_change()
 
     def _everything(self, precision: float) -> Bools:
         return np.array(

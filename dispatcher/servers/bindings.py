@@ -7,8 +7,8 @@ and the nearest binding that has a value applies:
     engine     the same, and of each topic above it: its binding or the engine it was created with. It applies
                when a topic is created without an engine, never afterwards
 
-A binding never applies to another tenant's topics. Bindings are stored beside the log, replicated like any
-change, and cached in memory for placement.
+A binding never applies to another tenant's topics. Bindings are stored beside the log, and cached in memory
+for placement.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from dispatcher.store import change_feed, topic_rows
-from dispatcher.store.change_feed import Kind
+from dispatcher.store import topic_rows
 from dispatcher.store.event_log import Log
-from dispatcher.store.interface import Transaction
+from dispatcher.store.interface import Kind, Transaction
 from dispatcher.store.topic_rows import Binding
 from edn.errors import InvalidInput, NotFound
 from edn.index import engine_name
@@ -42,6 +41,10 @@ class Bindings:
         """Read all bindings again. Calls run one at a time, so the last sees every commit before it."""
         async with self._reloading:
             self._by_name = _by_name(await self._log.reading(topic_rows.all_bindings))
+
+    def replace(self, found: Sequence[Binding]) -> None:
+        """Take over the bindings that another dispatcher has changed."""
+        self._by_name = _by_name(found)
 
     def all(self) -> list[Binding]:
         return list(self._by_name.values())
@@ -72,7 +75,7 @@ class Bindings:
             known = topic_rows.find_binding(transaction.connection, name)
             binding = Binding(name, chosen, matcher, transaction.time if known is None else known.created)
             topic_rows.insert_binding(transaction, binding)
-            change_feed.note(transaction, Kind.BINDING, name)
+            transaction.note(Kind.BINDING, name)
             return binding, known is None
 
         binding, new = await self._log.submit(operation)
@@ -83,7 +86,7 @@ class Bindings:
         def operation(transaction: Transaction) -> None:
             if not topic_rows.delete_binding(transaction, name):
                 raise NotFound(f'binding of "{name[:80]}" does not exist')
-            change_feed.note(transaction, Kind.BINDING, name, gone=transaction.time)
+            transaction.note(Kind.BINDING, name)
 
         await self._log.submit(operation)
         await self.reload()

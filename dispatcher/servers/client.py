@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cached_property
@@ -95,8 +96,11 @@ class Link:
 
 @owned("loop")
 class ServerClient:
-    def __init__(self, settings: Settings, registry: ServerRegistry) -> None:
+    def __init__(
+        self, settings: Settings, registry: ServerRegistry, tls: ssl.SSLContext | bool = True
+    ) -> None:
         self._settings = settings
+        self._tls = tls
         self._registry = registry
         self.link = Link(settings.link_bytes)
         self._headers = header_lines(
@@ -105,12 +109,13 @@ class ServerClient:
         self._http = HttpClient(
             Limits(read=_ANSWER_BYTES, returned=_ANSWER_BYTES, is_strict=True),
             connect_seconds=_CONNECT_SECONDS,
+            tls=tls,
         )
 
     @cached_property
     def client(self) -> ControlClient:
         """The client of all control requests of this process, to servers and to other dispatchers."""
-        return open_client(self._settings.secret)
+        return open_client(self._settings.secret, tls=self._tls)
 
     async def stop(self) -> None:
         await self.client.aclose()

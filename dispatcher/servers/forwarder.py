@@ -17,8 +17,8 @@ import numpy as np
 import structlog
 
 from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.log_tail import Tail
 from dispatcher.store.event_log import Log
-from dispatcher.store.log_tail import Tail
 from dispatcher.store.records import ControlRecord, EventsRecord, Record
 from edn import protocol
 from edn.arrays import Bools

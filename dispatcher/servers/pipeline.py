@@ -26,9 +26,9 @@ from dispatcher.routing.table import RoutingTable
 from dispatcher.routing.topic_routes import PointSample
 from dispatcher.servers.client import ServerClient
 from dispatcher.servers.forwarder import FRAME_EVENTS, Forwarder
+from dispatcher.servers.log_tail import Tail
 from dispatcher.servers.registry import Server, ServerRegistry
 from dispatcher.store.event_log import Log
-from dispatcher.store.log_tail import Tail
 from dispatcher.store.records import EventsRecord, Record, coalesce
 from edn import protocol
 from edn.arrays import Bools, Floats

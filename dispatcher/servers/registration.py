@@ -13,10 +13,10 @@ from dispatcher.servers.pipeline import Pipeline
 from dispatcher.servers.placement import Placer
 from dispatcher.servers.registry import HEARTBEAT_SECONDS, Server, ServerRegistry, check_registration, hashed
 from dispatcher.servers.summaries import Summaries
-from dispatcher.store import change_feed, directory, servers
-from dispatcher.store.change_feed import Kind
+from dispatcher.store import directory, servers
+from dispatcher.store.changes import ServerRow
 from dispatcher.store.event_log import Log
-from dispatcher.store.interface import Transaction
+from dispatcher.store.interface import Kind, Transaction
 from edn import protocol
 from edn.errors import Conflict, NotFound, Unavailable
 from edn.runtime.ownership import owned
@@ -37,6 +37,8 @@ class Registration:
     _tasks: Tasks
     #: stores subscriptions that a returning server's data folder may lack: (id, url, cursor)
     _restore: Callable[[str, str, int], Awaitable[None]]
+    #: returns the URLs of all dispatchers; empty for a single one
+    _dispatchers: Callable[[], list[str]]
 
     def __post_init__(self) -> None:
         counts = self._log.load(directory.count_by_server)
@@ -56,10 +58,7 @@ class Registration:
         self._check_cursor(request.id, cursor)
         # All events are routed to it until its summary is known.
         self._table.add(request.id)
-        known = self._registry.get(request.id) is not None
-        joined, now, start = await self._log.submit(
-            functools.partial(_join, request=request, known=known, cursor=cursor)
-        )
+        joined, now, start = await self._log.submit(functools.partial(_join, request=request, cursor=cursor))
         if cursor is not None:
             await self._restore(request.id, request.url, cursor)
         # Looked up after the waits: a server may register twice because the first answer was late.
@@ -77,7 +76,13 @@ class Registration:
         found.task = self._tasks.spawn(found.forwarder.run(), f"forward to {found.id}")
         self._summaries.request(found)
         logger.info("server_registered", server=found.id, url=found.url, cursor=cursor, join=joined)
-        return protocol.Registered(self._log.id, self._log.incarnation, HEARTBEAT_SECONDS)
+        return protocol.Registered(
+            self._log.id,
+            self._log.incarnation,
+            HEARTBEAT_SECONDS,
+            shared=self._log.shared,
+            dispatchers=self._dispatchers(),
+        )
 
     def _check_known(self, request: protocol.Register) -> None:
         """Raise `Conflict` if the id belongs to another server, or to one that was replaced."""
@@ -108,7 +113,8 @@ class Registration:
         if ack.shrinkable > 100 + found.subscriptions // 20:
             self._summaries.request(found)
 
-    def heartbeat(self, server: str, beat: protocol.Heartbeat) -> None:
+    def heartbeat(self, server: str, beat: protocol.Heartbeat) -> list[str]:
+        """Note that a server is alive; return the URLs of all dispatchers."""
         found = self._registry.get(server)
         if found is None or found.forwarder is None or found.epoch != beat.epoch:
             raise NotFound(f'server "{server}" has not registered since the dispatcher started; register it')
@@ -116,15 +122,27 @@ class Registration:
         self._registry.touch(found)
         found.backlog, found.cpu, found.notified = beat.backlog, beat.cpu, beat.notified
         found.suspect = beat.suspect
+        return self._dispatchers()
 
-    def add_remote(self, state: protocol.ServerState, now: int) -> None:
+    def add_known(self, row: ServerRow) -> None:
         """Add a server that registered with another dispatcher; its stream starts when it registers here."""
-        if self._registry.get(state.id) is None:
-            self._add(Server(state.id, state.url, state.key, state.epoch, now))
+        if self._registry.get(row[0]) is None:
+            self._add(Server(*row))
 
     async def forget(self, server: str) -> None:
         """Remove a server without subscriptions from the network."""
-        await self._log.submit(lambda transaction: servers.delete(transaction, server))
+
+        def operation(transaction: Transaction) -> None:
+            servers.delete(transaction, server)
+            transaction.note(Kind.SERVER, server)
+
+        await self._log.submit(operation)
+        self.drop(server)
+
+    def drop(self, server: str) -> None:
+        """Forget a server that was removed from the network."""
+        if self._registry.get(server) is None:
+            return
         found = self._registry.get(server)
         if found is not None and found.task is not None:
             found.task.cancel()
@@ -141,31 +159,22 @@ class Registration:
         return max(noted, self._log.floor)
 
 
-def introduce(transaction: Transaction, state: protocol.ServerState) -> bool:
-    """Store a server that registered with another dispatcher; return whether it is new here.
-
-    The log may have records for it from now on.
-    """
-    if servers.is_known(transaction.connection, state.id):
-        return False
-    servers.put(transaction, state.id, state.url, state.key, state.epoch)
-    transaction.append_control(state.id, "join", incarnation=transaction.incarnation)
-    change_feed.note(transaction, Kind.SERVER, state.id)
-    return True
-
-
-def _join(
-    transaction: Transaction, request: protocol.Register, known: bool, cursor: int | None
-) -> tuple[int, int, int]:
+def _join(transaction: Transaction, request: protocol.Register, cursor: int | None) -> tuple[int, int, int]:
     """Store a server; return offset and time of its *join*, and the offset after which its stream starts."""
-    first = None
-    if not known:
-        change_feed.note(transaction, Kind.SERVER, request.id)
-    elif cursor is None:
-        # The server may be known from another dispatcher; then the log has had records for it since.
-        first = servers.first_record(transaction.connection, request.id)
+    connection = transaction.connection
+    key, first = servers.key_of(connection, request.id), None
+    if key is not None and key != hashed(request.key):
+        raise Conflict(f'server id "{request.id}" belongs to another server; choose another id')
     servers.put(transaction, request.id, request.url, hashed(request.key), request.epoch)
-    joined = transaction.append_control(request.id, "join", incarnation=transaction.incarnation)
+    if key is None:
+        # From now on, every log may have records for it.
+        transaction.note(Kind.SERVER, request.id)
+        joined = transaction.append_control(request.id, "join")
+    else:
+        if cursor is None:
+            # The server may be known from another dispatcher; then the log has had records for it since.
+            first = servers.first_record(connection, request.id)
+        joined = transaction.append_to(transaction.own, request.id, "join")
     if cursor is None:
         cursor = (joined if first is None else first) - 1
     return joined, transaction.time, cursor

@@ -50,6 +50,10 @@ class Summaries:
     #: when the last topic was deleted; 0 after its memory was released
     _topic_deleted: float = field(default=0.0, init=False)
 
+    def report_change(self) -> None:
+        """Report that subscriptions have begun or ended, to those who watch what is routed."""
+        self._table.on_change()
+
     def widen(self, server: str, topic: int, rects: Iterable[Rects], stored: protocol.Stored) -> None:
         """Route events inside rectangles that a server has just stored to that server."""
         by_width: dict[int, list[Rects]] = {}

@@ -9,7 +9,7 @@ import structlog
 from dispatcher.servers.backup_gate import BackupGate
 from dispatcher.servers.pipeline import Backpressure
 from dispatcher.servers.registry import ServerRegistry
-from dispatcher.store import retention, servers
+from dispatcher.store import directory, retention, servers
 from dispatcher.store.event_log import Log, LogFull
 from edn.errors import Unavailable
 from edn.runtime.disk import Space
@@ -21,6 +21,8 @@ logger = structlog.get_logger()
 TRUNCATE_SECONDS = 5.0
 #: how long an event id of a publisher is remembered
 IDEMPOTENCE_SECONDS = 86_400.0
+#: interval between deletions of unused credentials, and their least age
+CREDENTIALS_SECONDS = 600.0
 
 
 @owned("loop")
@@ -39,6 +41,7 @@ class Upkeep:
         #: bytes accepted since the disk was last measured
         self._unmeasured = 0
         self._truncated, self._next_truncation = 0, 0.0
+        self._next_forgetting = 0.0
         #: server → cursor that was stored last
         self._stored: dict[str, int] = {}
 
@@ -77,7 +80,7 @@ class Upkeep:
             if time.monotonic() < self._next_truncation:
                 return
         self._next_truncation = time.monotonic() + TRUNCATE_SECONDS
-        for step in (self._store_cursors, self._truncate, self._reclaim):
+        for step in (self._store_cursors, self._truncate, self._forget_credentials, self._reclaim):
             try:
                 await step()
             except LogFull as error:
@@ -92,7 +95,7 @@ class Upkeep:
         known = {server.id: server.forwarder.acked for server in self._registry if server.forwarder}
         fresh = [(server, cursor) for server, cursor in known.items() if self._stored.get(server) != cursor]
         if fresh:
-            await self._log.submit(lambda transaction: servers.put_cursors(transaction, fresh))
+            await self._log.submit(lambda transaction: servers.put_cursors(transaction, fresh), changes=False)
             self._stored.update(fresh)
 
     async def _truncate(self) -> None:
@@ -103,6 +106,18 @@ class Upkeep:
             ids_before = self._log.steady() - int(IDEMPOTENCE_SECONDS * 1e6)
             await self._log.truncate(upto, ids_before)
             self._truncated = upto
+
+    async def _forget_credentials(self) -> None:
+        """Delete credentials whose last subscription has ended."""
+        if time.monotonic() < self._next_forgetting:
+            return
+        self._next_forgetting = time.monotonic() + CREDENTIALS_SECONDS
+        before = self._log.now() - int(CREDENTIALS_SECONDS * 1e6)
+        idle = await self._log.scanning(directory.unused_credentials, before)
+        if idle:
+            await self._log.submit(
+                lambda transaction: directory.delete_credentials(transaction.connection, idle, before)
+            )
 
     async def _reclaim(self) -> None:
         """Return free pages to the file system, all of them when space is short."""

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from dispatcher.store.interface import Connection, Transaction, insert_row, row_of
-from edn import protocol
 
 _FIELDS = "id, digest, name, tenant, scopes, quota, created, expires"
 
@@ -93,12 +92,6 @@ def insert(transaction: Transaction, key: Key) -> None:
     scopes = msgspec.json.encode(sorted(key.scopes)).decode()
     row = row_of(key, scopes=scopes, quota=msgspec.json.encode(key.quota).decode())
     insert_row(transaction.connection, "keys", row, key="id")
-
-
-def take(transaction: Transaction, state: protocol.KeyState) -> None:
-    """Insert a key of another dispatcher."""
-    fields = (state.id, state.digest, state.name, state.tenant, state.scopes, state.quota)
-    insert(transaction, _load((*fields, state.created, state.expires)))
 
 
 def delete(transaction: Transaction, id: str) -> bool:

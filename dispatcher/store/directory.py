@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +27,10 @@ from dispatcher.store.interface import (
     row_of,
 )
 from edn.errors import InvalidInput
+from edn.formats import sink_settings
 from edn.model import namespace
 from edn.model.filter import Filter
+from edn.runtime.sql import SealedColumn
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +59,33 @@ class Subscription:
     paused: bool = False
     #: path of the subtree; None for a subscription to a topic
     subtree: str | None = None
+    #: settings of the sink (`edn.formats.sink_settings`) as JSON; empty: those of the server
+    settings: str = ""
 
     def is_expired(self, now: int) -> bool:
         return self.expires is not None and self.expires <= now
 
 
+#: a sink's URL for the search: without the credentials before the host of a broker, which nobody may guess
+_SEARCHED_URL = (
+    "CASE WHEN url LIKE 'http%' OR url LIKE 'mailto:%' THEN url"
+    " WHEN instr(url, '@') > 0 THEN substr(url, instr(url, '@'))"
+    " WHEN instr(url, '%40') > 0 THEN substr(url, instr(url, '%40')) ELSE url END"
+)
 _FIELDS = column_names(Subscription)
-_CHANGEABLE = ("version", "filter", "attributes", "url", "recipient", "expires", "ring", "predicates")
+_CHANGEABLE = (
+    "version",
+    "filter",
+    "attributes",
+    "url",
+    "recipient",
+    "expires",
+    "ring",
+    "predicates",
+    "settings",
+)
+#: credentials of sinks, by the id of their settings
+CREDENTIALS = SealedColumn("credentials", "id", "sealed")
 
 
 def _load(row: tuple[Any, ...]) -> Subscription:
@@ -104,7 +126,8 @@ def replace(connection: Connection, changed: Subscription, attributes: frozenset
     """Update filter, sink and expiry of a subscription."""
     row = _row(changed, attributes)
     connection.execute(
-        f"UPDATE subscriptions SET {', '.join(f'{name} = ?' for name in _CHANGEABLE)} WHERE id = ?",
+        f"UPDATE subscriptions SET {', '.join(f'{name} = ?' for name in _CHANGEABLE)}, renewed = 0"
+        " WHERE id = ?",
         (*(row[name] for name in _CHANGEABLE), changed.id),
     )
 
@@ -123,12 +146,15 @@ def _row(one: Subscription, attributes: frozenset[str]) -> dict[str, Any]:
 
 def move(connection: Connection, subscription: str, server: str, version: int) -> None:
     connection.execute(
-        "UPDATE subscriptions SET server = ?, version = ? WHERE id = ?", (server, version, subscription)
+        "UPDATE subscriptions SET server = ?, version = ?, renewed = 0 WHERE id = ?",
+        (server, version, subscription),
     )
 
 
 def renew(connection: Connection, subscription: str, expires: int | None) -> None:
-    connection.execute("UPDATE subscriptions SET expires = ? WHERE id = ?", (expires, subscription))
+    connection.execute(
+        "UPDATE subscriptions SET expires = ?, renewed = 1 WHERE id = ?", (expires, subscription)
+    )
 
 
 def pause(connection: Connection, subscription: str, paused: bool) -> None:
@@ -150,22 +176,26 @@ def page(
     owner: str | None = None,
     search: str | None = None,
     members: bool = False,
+    serials: Collection[int] | None = None,
 ) -> tuple[list[Subscription], str | None]:
     """Return a page in the order of creation, and the cursor of the next page, None at the end.
 
     `topics`: uids; only subscriptions to these. `below`: the subtree of these topics; the page then includes
     subscriptions to subtrees inside it, otherwise those to subtrees that contain the topics. `search`: text
     in id, owner, URL, recipient or filter, ignoring case; it reads all rows. `members`: list members in place
-    of subtree subscriptions.
+    of subtree subscriptions. `serials`: only these.
     """
     conditions = ["serial > ?", "(expires IS NULL OR expires > ?)"]
-    values: list[int | str] = [_decode(cursor), now]
+    values: list[Any] = [decode_cursor(cursor), now]
     if owner is not None:
         conditions.append("owner = ?")
         values.append(owner)
+    if serials is not None:
+        conditions.append(connection.any_of("serial"))
+        values.append(connection.array(list(serials)))
     if search is not None:
         text = (
-            f"substr(id, instr(id, '{namespace.OWNED}') + 1) || '\n' || owner || '\n' || url"
+            f"substr(id, instr(id, '{namespace.OWNED}') + 1) || '\n' || owner || '\n' || {_SEARCHED_URL}"
             " || '\n' || coalesce(recipient, '')"
         )
         conditions.append(f"instr(lower({text} || '\n' || coalesce(filter, '')), lower(?)) > 0")
@@ -196,7 +226,7 @@ def page(
         found = [one for topic in topics for one in rows("topic = ?", topic)]
         found += [one for topic in topics for one in of_subtrees(having, namespace.member_id("", topic))]
     found.sort(key=lambda one: one.serial)
-    following = _encode(found[limit - 1].serial) if len(found) > limit else None
+    following = encode_cursor(found[limit - 1].serial) if len(found) > limit else None
     return found[:limit], following
 
 
@@ -263,6 +293,43 @@ def filters_on(connection: Connection, server: str, limit: int) -> list[tuple[st
         "SELECT id, topic, filter FROM subscriptions WHERE server = ? LIMIT ?", (server, limit)
     )
     return [(id, topic, None if text is None else json.loads(text)) for id, topic, text in rows]
+
+
+def parents_of_all(connection: Connection, serials: Collection[int]) -> list[int]:
+    """Return the serials of subtree subscriptions that have members, and only members among `serials`."""
+    among = set(serials)
+    found = []
+    for parent in of_subtrees(connection):
+        below = members(connection, parent.id)
+        if below and all(member.serial in among for member in below):
+            found.append(parent.serial)
+    return found
+
+
+def signature(connection: Connection, topic: int) -> tuple[int, int, int]:
+    """Return three numbers of a topic that change whenever one of its subscriptions does."""
+    row = connection.execute(
+        "SELECT count(*), coalesce(max(serial), 0), coalesce(max(version), 0) FROM subscriptions"
+        " WHERE topic = ?",
+        (topic,),
+    ).fetchone()
+    return int(row[0]), int(row[1]), int(row[2])
+
+
+def versions_of_topic(connection: Connection, topic: int) -> list[tuple[int, int]]:
+    """Return (serial, version) of all subscriptions to a topic, including members, by serial."""
+    return connection.execute(
+        "SELECT serial, version FROM subscriptions WHERE topic = ? ORDER BY serial", (topic,)
+    ).fetchall()
+
+
+def filters_of(connection: Connection, serials: Collection[int]) -> list[tuple[int, Any]]:
+    """Return (serial, filter) of subscriptions, without the missing ones."""
+    rows = connection.execute(
+        f"SELECT serial, filter FROM subscriptions WHERE {connection.any_of('serial')}",
+        (connection.array(list(serials)),),
+    )
+    return [(serial, None if text is None else json.loads(text)) for serial, text in rows]
 
 
 def attribute_users(connection: Connection, topic: int, attributes: set[str]) -> dict[str, str]:
@@ -350,11 +417,64 @@ def expired(connection: Connection, now: int, limit: int) -> list[str]:
     return first_column(connection, query, now, limit)
 
 
-def _encode(serial: int) -> str:
+# -- credentials of sinks --------------------------------------------------------------------------------
+
+
+def store_credentials(connection: Connection, credentials: Mapping[str, str], now: int) -> None:
+    """Insert credentials by the id of their settings; `now` in microseconds."""
+    connection.executemany(
+        "INSERT INTO credentials (id, sealed, created) VALUES (?, ?, ?)"
+        " ON CONFLICT (id) DO UPDATE SET created = excluded.created",
+        [(id, CREDENTIALS.seal(connection, id, plain), now) for id, plain in sorted(credentials.items())],
+    )
+
+
+def read_credentials(connection: Connection, settings: Iterable[str]) -> dict[str, str]:
+    """Return the credentials of settings, given as JSON, by the id of the settings."""
+    found: dict[str, str] = {}
+    for text in set(settings) - {""}:
+        one = sink_settings.decode(text)
+        row = None
+        if one.credentials:
+            row = connection.execute("SELECT sealed FROM credentials WHERE id = ?", (one.id,)).fetchone()
+        if row is not None:
+            found[one.id] = CREDENTIALS.require(connection, one.id, row[0])
+    return found
+
+
+def unused_credentials(connection: Connection, before: int) -> list[str]:
+    """Return credentials that no subscription uses, unless they are newer than `before`.
+
+    New ones are stored just before their subscription.
+    """
+    old: list[str] = first_column(connection, "SELECT id FROM credentials WHERE created < ?", before)
+    if not old:
+        return []
+    used = {
+        sink_settings.decode(text).id
+        for text in set(
+            first_column(
+                connection, "SELECT settings FROM subscriptions WHERE settings != '' ORDER BY serial"
+            )
+        )
+    }
+    return [id for id in old if id not in used]
+
+
+def delete_credentials(connection: Connection, ids: Iterable[str], before: int) -> None:
+    """Delete credentials, unless they were stored again since `before`."""
+    connection.executemany(
+        "DELETE FROM credentials WHERE id = ? AND created < ?", [(id, before) for id in ids]
+    )
+
+
+def encode_cursor(serial: int) -> str:
+    """Encode the position of the last row of a page."""
     return base64.urlsafe_b64encode(b"1:%d" % serial).decode().rstrip("=")
 
 
-def _decode(cursor: str | None) -> int:
+def decode_cursor(cursor: str | None) -> int:
+    """Decode the cursor of a page; raises `InvalidInput`."""
     if cursor is None:
         return 0
     try:

@@ -13,6 +13,10 @@ such as the versions of subscriptions, come from `next_version`.
 
 Truncation runs in separate transactions (`upkeep`), in steps that are bounded in bytes. The engines are
 `sqlite.log` and `postgres.log`.
+
+In PostgreSQL several dispatchers share the directory, each with its own log. Before the records of a commit,
+`on_gap` receives what others have changed since the last one (`changes`), so an event is never routed by a
+table that lacks an earlier subscription.
 """
 
 from __future__ import annotations
@@ -20,20 +24,43 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import time as wall_clock
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from dispatcher.store import meta, retention
-from dispatcher.store.interface import Connection, Transaction, read_int
+from dispatcher.store import meta, retention, signing_keys
+from dispatcher.store.changes import Gap
+from dispatcher.store.interface import Connection, Stream, Transaction, read_int
 from dispatcher.store.records import Record, load_control, load_events
+from edn.api.ownership import Ownership
 from edn.errors import Unavailable
 from edn.runtime.disk import Disk, Space
 from edn.runtime.group_writer import GroupWriter, Mode, Operation
+from edn.runtime.sql import check_keys
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """The log of a dispatcher, as all dispatchers of the network see it."""
+
+    log: str
+    #: of its dispatcher
+    name: str
+    url: str | None
+    #: `open`, or `draining`: another dispatcher forwards the rest
+    state: str
+    #: seconds until the end of its lease, by the database's clock; negative if it is over
+    lease: float
+    #: state of the lease; it changes whenever its owner renews it
+    fence: int = 0
+    commits: int = 0
+    #: length of the lease
+    seconds: float = 0.0
 
 
 class LogFull(Unavailable):
@@ -49,7 +76,10 @@ def read_records(connection: Connection, after: int, limit_bytes: int) -> list[R
     size = 0
     for last, count, at, topic, server, payload in rows:
         if server is not None:
-            found.append(load_control(server, payload))
+            record = load_control(server, payload)
+            if record.control.rings:
+                record = replace(record, control=signing_keys.fill_rings(connection, record.control))
+            found.append(record)
         else:
             found.append(load_events(last - count + 1, at, topic, payload))
         size += len(payload)
@@ -60,22 +90,29 @@ def read_records(connection: Connection, after: int, limit_bytes: int) -> list[R
 
 
 class Submitted(Operation[Transaction]):
-    __slots__ = ("future", "operation")
+    __slots__ = ("changes", "future", "operation")
 
     def __init__(
-        self, operation: Callable[[Transaction], Any], future: asyncio.Future[Any], mode: Mode, size: int
+        self,
+        operation: Callable[[Transaction], Any],
+        future: asyncio.Future[Any],
+        mode: Mode,
+        size: int,
+        *,
+        changes: bool = True,
+        is_deferred: bool = False,
     ) -> None:
-        super().__init__(mode, size)
+        super().__init__(mode, size, is_deferred=is_deferred)
         self.operation = operation
         self.future = future
+        self.changes = changes
 
     def work(self, context: Transaction) -> Any:
-        head, kept = context.head, len(context.records)
+        mark = context.mark()
         try:
             return self.operation(context)
         except Exception:
-            context.head = head
-            del context.records[kept:]
+            context.reset(mark)
             raise
 
 
@@ -92,8 +129,14 @@ class Log(ABC):
     floor: int
     #: state of `edn.runtime.clock`
     saved_clock: object
+    #: what the log is in, for messages
+    place: str
     #: the disk below the database, if it is on this machine
     disk: Disk
+    #: whether other dispatchers may have logs beside this one
+    shared = False
+    #: number of the last change of the directory that this dispatcher knows; 0 if it is not shared
+    revision = 0
 
     def __init__(
         self,
@@ -110,18 +153,16 @@ class Log(ABC):
         self._estimate = estimate
         #: bytes submitted and not yet committed, for backpressure
         self.pending = 0
-        #: whether other dispatchers learn of changes; the last place among those that is taken, and who hears
-        #: of another one
-        self.noting = False
-        self.touched = 0
-        self.on_change: Callable[[], None] | None = None
+        #: called on the event loop with changes of other dispatchers
+        self.on_gap: Callable[[Gap], object] = lambda _: None
         #: called on the event loop when a transaction failed on a full disk
         self.on_full: Callable[[], object] | None = None
         self._version = 0
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def _restore(self, connection: Connection) -> None:
-        """Read the state of the log from its tables."""
+        """Read the state of the log from its tables; raises `CannotStart` if a key is missing."""
+        check_keys(connection, signing_keys.SEALED, self.place)
         found = meta.read(connection, "clock", "version", "floor")
         last = connection.execute("SELECT last, time FROM records ORDER BY last DESC LIMIT 1").fetchone()
         self.head = last[0] if last else 0
@@ -146,6 +187,15 @@ class Log(ABC):
     @abstractmethod
     def perform_at_start(self, operation: Callable[[Transaction], T]) -> T:
         """Run an operation that appends nothing, before `start`."""
+
+    async def ownership(self) -> Ownership:
+        """Return who owns the parts of the network's database; nothing for a data folder."""
+        return Ownership(engine="sqlite")
+
+    @property
+    def lease_seconds(self) -> float | None:
+        """The seconds for which no other process can own the log; None without leases."""
+        return None
 
     @abstractmethod
     async def stop(self) -> None: ...
@@ -195,9 +245,39 @@ class Log(ABC):
         """Why nothing can be committed at the moment; None if it can."""
         return None
 
-    def _changes(self) -> int:
-        """Return the last place in the feed of changes; in the writer's thread."""
-        return 0
+    async def living(self) -> list[LogRow]:
+        """Return the logs of all dispatchers that share the directory; empty if it is not shared."""
+        return []
+
+    async def settled(self) -> None:
+        """Wait until all dispatchers that are alive know the changes so far, at most for a lease."""
+        return
+
+    async def adopt(self, log: LogRow) -> Log | None:
+        """Take over the log of a dead dispatcher; None if its lease has changed."""
+        return None
+
+    async def retire(self, log: str, head: int, readers: Sequence[str]) -> bool:
+        """Retire an adopted log that servers have read up to `head`; return False if there is more in it."""
+        return False
+
+    async def is_needed(self) -> bool:
+        """Return whether this log has replays to finish, or events that are retained."""
+        return True
+
+    async def forget(self) -> None:
+        """Delete the records of this log, which is retired."""
+        return
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another process owns the log."""
+        return False
+
+    async def refresh(self) -> None:
+        """Learn the changes that other dispatchers have made so far."""
+        if self.shared:
+            await self.submit(lambda _: None, changes=False)
 
     # -- time -------------------------------------------------------------------------------------------
 
@@ -225,7 +305,7 @@ class Log(ABC):
     async def save_clock(self, text: str) -> None:
         """Store the state of the clock and of `next_version` for the next start."""
         values = {"clock": text, "version": self._version}
-        await self.submit(lambda transaction: meta.write(transaction.connection, values))
+        await self.submit(lambda transaction: meta.write(transaction.connection, values), changes=False)
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -238,18 +318,29 @@ class Log(ABC):
         self.writer.patience = seconds
 
     def submit(
-        self, operation: Callable[[Transaction], T], size: int = 0, mode: Mode = Mode.SHARED
+        self,
+        operation: Callable[[Transaction], T],
+        size: int = 0,
+        mode: Mode = Mode.SHARED,
+        *,
+        changes: bool = True,
+        is_deferred: bool = False,
     ) -> asyncio.Future[T]:
-        """Run `operation` in the next transaction; the future is done after the commit."""
+        """Run `operation` in the next transaction; the future is done after the commit.
+
+        `changes`: it may change the directory. Otherwise it writes only the own log and its tables, and it
+        may run twice, so it must not change anything but the database. `is_deferred`: it only reads, and
+        calls `Transaction.append_events`.
+        """
         assert self._loop is not None
         future: asyncio.Future[T] = self._loop.create_future()
         self.pending += size
-        self.writer.put(Submitted(operation, future, mode, size))
+        self.writer.put(Submitted(operation, future, mode, size, changes=changes, is_deferred=is_deferred))
         return future
 
     def upkeep(self, operation: Callable[[Transaction], T], *, bare: bool = False) -> asyncio.Future[T]:
-        """Run `operation` in a separate transaction; `bare`: outside any transaction."""
-        return self.submit(operation, mode=Mode.BARE if bare else Mode.ALONE)
+        """Run `operation` on the own log in a separate transaction; `bare`: outside any transaction."""
+        return self.submit(operation, mode=Mode.BARE if bare else Mode.ALONE, changes=False)
 
     # -- reading and truncating -------------------------------------------------------------------------
 
@@ -271,32 +362,39 @@ class Log(ABC):
         now = self.now()
         return Transaction(
             self.connection,
-            self.id,
-            self.incarnation,
-            self.head,
+            Stream(self.id, self.incarnation, self.head),
             now,
             self.steady(),
             max(now, self.estimate()),
-            noting=self.noting,
+            shared=self.shared,
         )
 
     def committed(
-        self, transaction: Transaction, operations: Sequence[Operation[Transaction]], *, failed: bool
+        self,
+        transaction: Transaction,
+        operations: Sequence[Operation[Transaction]],
+        *,
+        failed: bool,
+        gap: Gap | None = None,
     ) -> None:
-        """Pass the results of a transaction to the event loop; called in the writer's thread."""
+        """Pass the results of a transaction to the event loop; called in the writer's thread.
+
+        `gap`: what other dispatchers had changed before it.
+        """
         if not failed:
             self.head, self.time = transaction.head, transaction.time
-            if transaction.noted:
-                self.touched = self._changes()
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._answer, operations, transaction.records, transaction.noted)
+        if operations or gap is not None:
+            self._loop.call_soon_threadsafe(self._answer, operations, transaction.records, gap)
 
     def _answer(
-        self, operations: Sequence[Operation[Transaction]], records: list[Record], changed: bool
+        self, operations: Sequence[Operation[Transaction]], records: list[Record], gap: Gap | None
     ) -> None:
-        if changed and self.on_change is not None:
-            self.on_change()
-        if self.on_full is not None and isinstance(operations[0].error, LogFull):
+        if gap is not None:
+            self.on_gap(gap)
+            if gap.records:
+                self.on_commit(gap.records)
+        if self.on_full is not None and operations and isinstance(operations[0].error, LogFull):
             self.on_full()
         if records:
             self.on_commit(records)

@@ -6,11 +6,10 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dispatcher.store.interface import Connection, Transaction, has_rows, insert_row, row_of
+from dispatcher.store.interface import Connection, Stream, Transaction, has_rows, insert_row, row_of
 from dispatcher.store.records import EventsRecord, load_events
 
-#: `since` of a replay without events
-NOTHING = 1 << 62
+_FIELDS = "subscription, version, server, topic, filter, upto, time, since, after"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +35,12 @@ class Replay:
         return self.after is None or self.since is not None
 
 
-def has_available(transaction: Transaction, topic: int, since: int | None) -> bool:
-    """Return whether a topic has retained events since a time."""
+def has_available(transaction: Transaction, stream: Stream, topic: int, since: int | None) -> bool:
+    """Return whether a log has retained events of a topic since a time."""
     return has_rows(
         transaction.connection,
-        "SELECT 1 FROM records WHERE topic = ? AND expires > ? AND time >= ? LIMIT 1",
+        f"SELECT 1 FROM {transaction.table(stream, 'records')}"
+        " WHERE topic = ? AND expires > ? AND time >= ? LIMIT 1",
         topic,
         transaction.time,
         since or 0,
@@ -48,35 +48,33 @@ def has_available(transaction: Transaction, topic: int, since: int | None) -> bo
 
 
 def has_available_before(connection: Connection, topic: int, now: int, time: int) -> bool:
-    """Return whether a topic has retained events of a time or before."""
-    query = "SELECT 1 FROM records WHERE topic = ? AND expires > ? AND time <= ? LIMIT 1"
+    """Return whether a topic has retained events of a time or before, in any log."""
+    query = "SELECT 1 FROM records_of_all WHERE topic = ? AND expires > ? AND time <= ? LIMIT 1"
     return has_rows(connection, query, topic, now, time)
-
-
-def last_record(connection: Connection, topic: int, time: int) -> int | None:
-    """Return the offset of a topic's last record of a time or before."""
-    row = connection.execute(
-        "SELECT last FROM records WHERE topic = ? AND time <= ? ORDER BY last DESC LIMIT 1", (topic, time)
-    ).fetchone()
-    return None if row is None else int(row[0])
 
 
 def unfinished(connection: Connection) -> list[Replay]:
     """Return all replays, in the order of their activations."""
-    return [_load(row) for row in connection.execute("SELECT * FROM replays ORDER BY upto").fetchall()]
+    return [
+        _load(row) for row in connection.execute(f"SELECT {_FIELDS} FROM replays ORDER BY upto").fetchall()
+    ]
 
 
 def find(connection: Connection, subscription: str, version: int) -> Replay | None:
     row = connection.execute(
-        "SELECT * FROM replays WHERE subscription = ? AND version = ?", (subscription, version)
+        f"SELECT {_FIELDS} FROM replays WHERE subscription = ? AND version = ?", (subscription, version)
     ).fetchone()
     return None if row is None else _load(row)
 
 
-def insert(transaction: Transaction, replay: Replay) -> None:
-    """Insert a replay; in the transaction that activates its version."""
+def insert(transaction: Transaction, replay: Replay, stream: Stream | None = None) -> None:
+    """Insert a replay of a log, by default of the own one; in the transaction that activates its version."""
     filter = None if replay.filter is None else json.dumps(replay.filter)
-    insert_row(transaction.connection, "replays", row_of(replay, filter=filter))
+    row = row_of(replay, filter=filter)
+    if stream is None or stream is transaction.own:
+        insert_row(transaction.connection, "replays", row)
+    else:
+        insert_row(transaction.connection, "log_replays", {**row, "log": stream.log})
 
 
 def delete(transaction: Transaction, replay: Replay) -> None:
@@ -102,20 +100,6 @@ def take_over(transaction: Transaction, replay: Replay) -> Replay:
         else:
             replay = replace(replay, time=time, since=since, after=min(replay.after, after))
     return replay
-
-
-def displace(transaction: Transaction, subscription: str, version: int) -> Replay | None:
-    """Empty the replay of a subscription whose id another one has now; return the replay as it was.
-
-    Its server will hear that there was nothing to replay.
-    """
-    found = find(transaction.connection, subscription, version)
-    if found is not None:
-        transaction.connection.execute(
-            "UPDATE replays SET since = ?, after = NULL WHERE subscription = ? AND version = ?",
-            (NOTHING, subscription, version),
-        )
-    return found
 
 
 def read_records(connection: Connection, replay: Replay, after: int, limit: int) -> list[EventsRecord]:

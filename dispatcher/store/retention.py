@@ -7,8 +7,10 @@ the bytes per tenant in the transaction that writes or deletes a record. Beyond 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dispatcher.store import meta
-from dispatcher.store.interface import Connection, Transaction, has_rows, read_int
+from dispatcher.store.interface import Connection, Transaction, first_column, has_rows, read_int
 from edn.errors import Overloaded
 
 #: seconds of `Retry-After` at the limit: events expire, topics are deleted
@@ -22,7 +24,9 @@ STEP_IDS = 250
 
 
 def used(connection: Connection, tenant: str) -> int:
-    return read_int(connection, "SELECT coalesce(max(bytes), 0) FROM retained WHERE tenant = ?", tenant)
+    return read_int(
+        connection, "SELECT coalesce(max(bytes), 0) FROM retained_by_all WHERE tenant = ?", tenant
+    )
 
 
 def check(connection: Connection, tenant: str, limit: int | None) -> None:
@@ -35,17 +39,31 @@ def check(connection: Connection, tenant: str, limit: int | None) -> None:
         )
 
 
-def find_event(connection: Connection, topic: int, id: str) -> bytes | None:
-    """Return the digest of the event that has an id set by its publisher."""
-    row = connection.execute(
-        "SELECT digest FROM event_ids WHERE topic = ? AND id = ?", (topic, id)
-    ).fetchone()
-    return bytes(row[0]) if row else None
+def insert_events(
+    connection: Connection, topic: int, digests: Mapping[str, bytes], time: int
+) -> dict[str, bytes]:
+    """Insert event ids that were set by a publisher; return the digests of those that exist already.
+
+    `time`: steady, microseconds. The ids of all dispatchers are in one table, so an event that was sent to
+    two of them at once is inserted by one; the other waits for its commit.
+    """
+    # In one order, so that two dispatchers do not wait for each other.
+    rows = [(topic, id, digest, time) for id, digest in sorted(digests.items())]
+    inserted = set(connection.insert_new("event_ids", "topic, id", rows, "id"))
+    others = [id for id in digests if id not in inserted]
+    if not others:
+        return {}
+    found = connection.execute(
+        f"SELECT id, digest FROM event_ids WHERE topic = ? AND {connection.any_of('id')}",
+        (topic, connection.array(others)),
+    )
+    return {id: bytes(digest) for id, digest in found}
 
 
-def insert_event(connection: Connection, topic: int, id: str, digest: bytes, time: int) -> None:
-    """Insert an event id that was set by its publisher; `time`: steady, microseconds."""
-    connection.execute("INSERT INTO event_ids VALUES (?, ?, ?, ?)", (topic, id, digest, time))
+def known_events(connection: Connection, topic: int, ids: list[str]) -> frozenset[str]:
+    """Return those of the event ids that accepted events have."""
+    query = f"SELECT id FROM event_ids WHERE topic = ? AND {connection.any_of('id')}"
+    return frozenset(first_column(connection, query, topic, connection.array(ids)))
 
 
 # -- truncation -----------------------------------------------------------------------------------------

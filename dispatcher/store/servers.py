@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from dispatcher.store.interface import Connection, Transaction, has_rows, read_int
+from dispatcher.store.interface import Connection, Transaction, read_int
 from dispatcher.store.records import load_control
 from edn import protocol
 
@@ -18,8 +18,10 @@ def all_servers(connection: Connection) -> list[tuple[str, str, str, int, int]]:
     return connection.execute("SELECT id, url, key, epoch, registered FROM servers ORDER BY id").fetchall()
 
 
-def is_known(connection: Connection, server: str) -> bool:
-    return has_rows(connection, "SELECT 1 FROM servers WHERE id = ?", server)
+def key_of(connection: Connection, server: str) -> str | None:
+    """Return the hash of a server's key; None if the server is unknown."""
+    row = connection.execute("SELECT key FROM servers WHERE id = ?", (server,)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def put(transaction: Transaction, server: str, url: str, key: str, epoch: int) -> None:

@@ -1,13 +1,25 @@
-"""Key rings of webhook signatures, by tenant, owner, URL and fingerprint of a given secret."""
+"""Key rings of webhook signatures, by tenant, owner, URL and fingerprint of a given secret.
+
+Their secrets are sealed. A control record of the log names the rings only (`fill_rings`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
+from dispatcher.store import directory, sources
 from dispatcher.store.interface import Connection, Transaction, first_column, read_int
 from edn import protocol
 from edn.formats.webhooks import KeyRing
 from edn.model import namespace
+from edn.runtime.sql import SealedColumn
+
+_CURRENT = SealedColumn("rings", "id", "current")
+_PREVIOUS = SealedColumn("rings", "id", "previous")
+#: all secrets that the dispatcher stores
+SEALED = (_CURRENT, _PREVIOUS, sources.URL, directory.CREDENTIALS)
 
 #: tenant, owner, URL, fingerprint of the secret that the subscriber gave, empty if it was generated
 Key = tuple[str, str, str, str]
@@ -21,8 +33,21 @@ def read(connection: Connection, ids: Iterable[str]) -> list[KeyRing]:
             "SELECT id, current, previous, until, version FROM rings WHERE id = ?", (id,)
         ).fetchone()
         if row is not None:
-            found.append(KeyRing(*row))
+            _, current, previous, *rest = row
+            found.append(KeyRing(id, *open_secrets(connection, id, current, previous), *rest))
     return found
+
+
+def open_secrets(
+    connection: Connection, id: str, current: bytes, previous: bytes | None
+) -> tuple[str, str | None]:
+    """Return the secrets in a row."""
+    return _CURRENT.require(connection, id, current), _PREVIOUS.open(connection, id, previous)
+
+
+def fill_rings(connection: Connection, control: protocol.Control) -> protocol.Control:
+    """Return a stored control record with the current secrets of its rings."""
+    return msgspec.structs.replace(control, rings=read(connection, [ring.id for ring in control.rings]))
 
 
 def find_used(connection: Connection, key: Key) -> str | None:
@@ -40,33 +65,19 @@ def find_used(connection: Connection, key: Key) -> str | None:
 
 
 def insert(transaction: Transaction, id: str, key: Key, secret: str) -> None:
+    sealed = _CURRENT.seal(transaction.connection, id, secret)
     transaction.connection.execute(
-        "INSERT INTO rings VALUES (?, ?, ?, ?, ?, ?, NULL, 0, 1)", (id, *key, secret)
-    )
-
-
-def take(transaction: Transaction, state: protocol.RingState) -> None:
-    """Insert or replace a ring of another dispatcher."""
-    transaction.connection.execute(
-        "INSERT OR REPLACE INTO rings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            state.id,
-            state.tenant,
-            state.owner,
-            state.url,
-            state.given,
-            state.current,
-            state.previous,
-            state.until,
-            state.version,
-        ),
+        "INSERT INTO rings VALUES (?, ?, ?, ?, ?, ?, NULL, 0, 1)", (id, *key, sealed)
     )
 
 
 def update(transaction: Transaction, ring: KeyRing) -> None:
-    transaction.connection.execute(
+    connection = transaction.connection
+    sealed = _CURRENT.seal(connection, ring.id, ring.current)
+    previous = _PREVIOUS.seal(connection, ring.id, ring.previous)
+    connection.execute(
         "UPDATE rings SET current = ?, previous = ?, until = ?, version = ? WHERE id = ?",
-        (ring.current, ring.previous, ring.until, ring.version, ring.id),
+        (sealed, previous, ring.until, ring.version, ring.id),
     )
 
 

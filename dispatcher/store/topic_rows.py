@@ -12,14 +12,25 @@ from typing import Any
 
 import msgspec
 
-from dispatcher.store.interface import Connection, Transaction, has_rows, insert_row, row_of
+from dispatcher.store.interface import (
+    OFF,
+    Advertising,
+    Connection,
+    TopicState,
+    Transaction,
+    insert_row,
+    row_of,
+)
 from edn import protocol
 from edn.model import namespace
 from edn.model.schema import Schema
 
 #: engine of a topic without a binding
 DEFAULT_ENGINE = "bitmap"
-_FIELDS = "uid, tenant, name, revision, columns, attributes, engine, created, availability, chosen, closed"
+_FIELDS = (
+    "uid, tenant, name, revision, columns, attributes, engine, created, availability, chosen, closed"
+    ", advertising"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +47,7 @@ class Topic:
     availability: float = 0.0
     #: whether the engine was set for this topic, not inherited from a binding
     chosen: bool = False
+    advertising: Advertising = OFF
 
     @property
     def closed(self) -> bool:
@@ -81,10 +93,23 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _load(row: tuple[Any, ...]) -> Topic:
-    uid, tenant, name, revision, columns, attributes, engine, created, availability, chosen, closed = row
+    (
+        uid,
+        tenant,
+        name,
+        revision,
+        columns,
+        attributes,
+        engine,
+        created,
+        availability,
+        chosen,
+        closed,
+        mode,
+    ) = row
     path = f"{tenant}/{name}" if tenant else name
     schema = stored_schema(columns, attributes, bool(closed))
-    return Topic(uid, path, revision, schema, engine, created, availability, bool(chosen))
+    return Topic(uid, path, revision, schema, engine, created, availability, bool(chosen), mode)
 
 
 def all_topics(connection: Connection) -> list[Topic]:
@@ -98,13 +123,38 @@ def find(connection: Connection, path: str) -> Topic | None:
     return None if row is None else _load(row)
 
 
+def find_by_uid(connection: Connection, uid: int) -> Topic | None:
+    row = connection.execute(f"SELECT {_FIELDS} FROM topics WHERE uid = ?", (uid,)).fetchone()
+    return None if row is None else _load(row)
+
+
 def find_uid(connection: Connection, path: str) -> int | None:
     row = connection.execute("SELECT uid FROM topics WHERE tenant = ? AND name = ?", _split(path)).fetchone()
     return None if row is None else int(row[0])
 
 
-def exists(connection: Connection, uid: int) -> bool:
-    return has_rows(connection, "SELECT 1 FROM topics WHERE uid = ?", uid)
+def state_of(connection: Connection, uid: int) -> TopicState | None:
+    """Return what appends of events compare; None if the topic does not exist."""
+    row = connection.execute(
+        "SELECT revision, advertising, advertised FROM topics WHERE uid = ?", (uid,)
+    ).fetchone()
+    return None if row is None else TopicState(*row)
+
+
+def state_in(transaction: Transaction, uid: int) -> TopicState | None:
+    """Return the state of a topic, with one query per transaction; None if the topic does not exist."""
+    found = transaction.topics.get(uid)
+    if found is None:
+        found = state_of(transaction.connection, uid)
+        if found is not None:
+            transaction.topics[uid] = found
+    return found
+
+
+def touch_advertisements(transaction: Transaction, uid: int) -> None:
+    """Raise the revision of a topic's advertisements."""
+    transaction.connection.execute("UPDATE topics SET advertised = advertised + 1 WHERE uid = ?", (uid,))
+    transaction.topics.pop(uid, None)
 
 
 def revision(connection: Connection, uid: int) -> tuple[int, dict[str, Any]] | None:
@@ -145,6 +195,7 @@ def insert(transaction: Transaction, topic: Topic) -> None:
     )
     del row["path"], row["schema"]
     insert_row(transaction.connection, "topics", row, key="uid")
+    transaction.topics.pop(topic.uid, None)
 
 
 def delete(transaction: Transaction, uid: int) -> None:
@@ -152,9 +203,16 @@ def delete(transaction: Transaction, uid: int) -> None:
     connection = transaction.connection
     connection.execute("DELETE FROM subscriptions WHERE topic = ?", (uid,))
     connection.execute("DELETE FROM event_ids WHERE topic = ?", (uid,))
+    connection.execute("DELETE FROM advertisements WHERE topic = ?", (uid,))
     # The records stay for servers that lag.
     connection.execute("UPDATE records SET expires = NULL WHERE topic = ? AND expires > 0", (uid,))
+    for stream in transaction.streams[1:]:
+        connection.execute(
+            "UPDATE log_records SET expires = NULL WHERE log = ? AND topic = ? AND expires > 0",
+            (stream.log, uid),
+        )
     connection.execute("DELETE FROM topics WHERE uid = ?", (uid,))
+    transaction.topics.pop(uid, None)
 
 
 def all_bindings(connection: Connection) -> list[Binding]:

@@ -24,7 +24,7 @@ from dispatcher.servers.bindings import Bindings
 from dispatcher.servers.client import ServerClient
 from dispatcher.servers.placement import Candidate, Placer
 from dispatcher.servers.summaries import Summaries
-from dispatcher.store import signing_keys
+from dispatcher.store import directory, signing_keys
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Transaction
 from dispatcher.store.replays import Replay
@@ -114,6 +114,7 @@ class SubscriptionInstaller:
             else:  # the request was cancelled: this task must not await any more
                 self._tasks.spawn(self.discard(together), "discarding")
             raise
+        self._summaries.report_change()
         self.release_capacity(ended)
         for replay in replays:
             self._on_replay(replay)
@@ -166,7 +167,11 @@ class SubscriptionInstaller:
             some = items[first : first + STORED_AT_ONCE]
             rings = await log.reading(signing_keys.read, {item.subscription.ring for item in some})
             messages = [store_item(item.subscription, item.topic, item.arriving) for item in some]
-            request = protocol.Store(log.id, log.incarnation, topic.info(), messages, rings, ask_consent)
+            settings = {item.subscription.settings for item in some} - {""}
+            credentials = await log.reading(directory.read_credentials, settings) if settings else {}
+            request = protocol.Store(
+                log.id, log.incarnation, topic.info(), messages, rings, ask_consent, credentials
+            )
             stored = await self._calls.store(server, request)
             self._widen(server, topic, some, stored)
         return stored

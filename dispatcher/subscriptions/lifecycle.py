@@ -1,6 +1,6 @@
 """Begins and ends subscriptions inside a transaction: rows of the directory, control records for servers.
 
-Requests, new topics of a subtree, expiry and changes of other dispatchers all use these functions.
+Requests, new topics of a subtree and expiry all use these functions.
 """
 
 from __future__ import annotations
@@ -8,23 +8,28 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from dispatcher.servers.placement import Candidate
-from dispatcher.store import change_feed, directory, replays, topic_rows
-from dispatcher.store.change_feed import Kind
+from dispatcher.store import directory, replays, topic_rows
 from dispatcher.store.directory import Subscription
-from dispatcher.store.interface import Transaction
+from dispatcher.store.interface import Kind, Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions.topics import Topic
 from edn import protocol
-from edn.errors import Conflict, NotFound
+from edn.errors import Conflict, NotFound, Unavailable
 from edn.model import namespace
 from edn.model.filter import BoundFilter
 
 #: (server, topic) → answer of the server to a store request
 Stored = Mapping[tuple[str, int], protocol.Stored]
-NONE: Mapping[str, int] = MappingProxyType({})
+
+
+class Raced(Unavailable):
+    """Another dispatcher has changed the subscription during the request, which can be repeated."""
+
+    def __init__(self, subscription: str) -> None:
+        name = namespace.public_id(subscription)[:80]
+        super().__init__(f'subscription "{name}" changed during the request: try again', retry_after=0.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,7 @@ def store_item(one: Subscription, topic: Topic, arriving: bool) -> protocol.Stor
         one.expires,
         one.ring,
         arriving,
+        one.settings,
     )
 
 
@@ -87,57 +93,54 @@ def check_topic(transaction: Transaction, item: PendingVersion) -> None:
 def begin(transaction: Transaction, items: Sequence[PendingVersion], stored: Stored) -> list[Replay]:
     """Insert subscriptions into the directory and activate them; return their replays."""
     by_server: dict[str, list[PendingVersion]] = defaultdict(list)
-    paused: list[tuple[Subscription, int]] = []
+    paused: list[Subscription] = []
     for item in items:
         check_topic(transaction, item)
         one = item.subscription
+        check_free(transaction, one.id)
         directory.insert(transaction.connection, one, item.bound.attributes)
-        revision = change_feed.note(
-            transaction,
-            Kind.SUBSCRIPTION,
-            one.id,
-            stored=stored[one.server, item.topic.uid],
-            since=item.since,
-        )
+        answered = stored[one.server, item.topic.uid]
+        transaction.note(Kind.SUBSCRIPTION, one.id, server=one.server, more=1, stored=answered)
         if one.paused:
-            paused.append((one, revision))
+            paused.append(one)
         by_server[one.server].append(item)
     replays: list[Replay] = []
     for server, together in by_server.items():
         replays += activate(transaction, server, together)
-    for one, revision in paused:
-        transaction.append_control(one.server, "pause", ids=[one.id], revision=revision)
+    for one in paused:
+        transaction.append_control(one.server, "pause", ids=[one.id], revision=transaction.revision)
     return replays
 
 
-def activate(
-    transaction: Transaction,
-    server: str,
-    items: Sequence[PendingVersion],
-    displaced: Mapping[str, int] = NONE,
-) -> list[Replay]:
-    """Append the record that activates versions on a server; return their replays.
+def check_free(transaction: Transaction, id: str) -> None:
+    """Raise `Raced` if another dispatcher has created a subscription with this id."""
+    if transaction.shared and directory.find(transaction.connection, id) is not None:
+        raise Raced(id)
 
-    `displaced`: id → offset up to which to replay, because another subscription had this id from there on.
+
+def activate(transaction: Transaction, server: str, items: Sequence[PendingVersion]) -> list[Replay]:
+    """Append the record that activates versions on a server; return the replays of the own log.
+
+    Each log replays the retained events that it has.
     """
     named = {item.subscription.id: (item.subscription.id, item.subscription.version) for item in items}
-    behind = [
-        item
-        for item in items
-        if item.since is not None and replays.has_available(transaction, item.topic.uid, item.since)
-    ]
-    offset = transaction.append_control(
-        server,
-        "activate",
-        versions=list(named.values()),
-        replays=[named[item.subscription.id] for item in behind],
-    )
-    begun = [
-        replay_of(item, displaced.get(item.subscription.id, offset), transaction.time, since=item.since)
-        for item in behind
-    ]
-    for replay in begun:
-        replays.insert(transaction, replay)
+    begun: list[Replay] = []
+    for stream in transaction.streams:
+        found: dict[tuple[int, int | None], bool] = {}
+        for wanted in {(item.topic.uid, item.since) for item in items if item.since is not None}:
+            found[wanted] = replays.has_available(transaction, stream, *wanted)
+        behind = [item for item in items if found.get((item.topic.uid, item.since))]
+        offset = transaction.append_to(
+            stream,
+            server,
+            "activate",
+            versions=list(named.values()),
+            replays=[named[item.subscription.id] for item in behind],
+        )
+        for item in behind:
+            replay = replay_of(item, offset, transaction.time, since=item.since)
+            replays.insert(transaction, replay, stream)
+            begun += [replay] if stream is transaction.own else []
     return begun
 
 
@@ -158,8 +161,8 @@ def end(transaction: Transaction, found: Iterable[Subscription], why: str = "") 
         reason = why
         for part in directory.family(transaction.connection, one):
             directory.delete(transaction.connection, part.id)
-            change_feed.note_end(transaction, part)
             if part.subtree is None:
+                transaction.note(Kind.SUBSCRIPTION, part.id, server=part.server, more=-1)
                 by_server[part.server, reason].append(part.id)
                 reason = ""
     ended: Counter[str] = Counter()

@@ -14,9 +14,7 @@ has. The log keeps expired events as long as an earlier replay may need them.
 A subscription that replaces one on a lost server gets a replay of the events that the lost server had not
 read, and of the rest of its own replay.
 
-With several dispatchers, a replay begins when all of them know the subscription and this one is in sync. A
-subscription that was unknown to the others when its dispatcher died may exist again with the same id on
-another server. It then *displaces* the first: it gets the retained events from before the first began.
+With several dispatchers, each replays the retained events of its own log.
 
 A separate thread with its own connection reads and selects, so that publishers do not wait. The interpreter
 runs one thread at a time; so while events are published, this thread works in short slices with rests.
@@ -25,7 +23,7 @@ runs one thread at a time; so while events are published, this thread works in s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import sleep, thread_time
 
@@ -99,9 +97,9 @@ class Replayer:
         pipeline: Pipeline,
         backup_gate: BackupGate,
         tasks: Tasks,
-        level: Callable[[], Awaitable[None]],
+        position: Callable[[str], int | None] | None = None,
     ) -> None:
-        """`level` waits until this dispatcher is in sync with the others."""
+        """`position` returns up to which offset a server has the log; by default, the pipeline's."""
         self._log = log
         self._topics = topics
         self._members = members
@@ -109,7 +107,7 @@ class Replayer:
         self._pipeline = pipeline
         self._backup_gate = backup_gate
         self._tasks = tasks
-        self._level = level
+        self._position = position or self._forwarded
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="replay")
         self._reader: Connection | None = None
@@ -133,17 +131,14 @@ class Replayer:
         # The activation is at this offset or before.
         activated = self._log.head
         try:
-            await self._level()
-            current = await self._reload(replay)
-            if current is not None:
-                await self._send_all(current, activated)
+            await self._send_all(replay, activated)
         finally:
             self.running -= 1
 
     async def _send_all(self, replay: Replay, activated: int) -> None:
         topic = self._topics.by_uid(replay.topic)
         rects = None
-        if topic is not None and replay.since != replays.NOTHING:
+        if topic is not None:
             try:
                 rects = Filter.parse(replay.filter).bind(topic.schema).rects()
             except InvalidFilter as error:
@@ -180,12 +175,17 @@ class Replayer:
     async def _wait_until_applied(self, replay: Replay, activated: int) -> bool:
         """Wait until the server has applied the activation; return False if the server was replaced."""
         while True:
-            member = self._members.get(replay.server)
-            if member is not None and member.forwarder is not None and member.forwarder.position >= activated:
+            position = self._position(replay.server)
+            if position is not None and position >= activated:
                 return True
+            member = self._members.get(replay.server)
             if (member is None or member.leaving == "lost") and await self._reload(replay) is None:
                 return False
             await asyncio.sleep(0.02)
+
+    def _forwarded(self, server: str) -> int | None:
+        member = self._members.get(server)
+        return None if member is None or member.forwarder is None else member.forwarder.position
 
     async def _reload(self, replay: Replay) -> Replay | None:
         return await self._log.reading(replays.find, replay.subscription, replay.version)
@@ -193,7 +193,7 @@ class Replayer:
     async def _delete(self, replay: Replay) -> None:
         while True:
             try:
-                await self._log.submit(lambda transaction: replays.delete(transaction, replay))
+                await self._log.submit(lambda transaction: replays.delete(transaction, replay), changes=False)
                 return
             except EdnError:
                 await asyncio.sleep(1.0)  # the disk is full; until then the row stays

@@ -19,7 +19,7 @@ from dispatcher.config import Settings
 from dispatcher.servers.placement import Placer
 from dispatcher.store import directory, replays
 from dispatcher.store.event_log import Log
-from dispatcher.subscriptions import signing_rings, sinks
+from dispatcher.subscriptions import signing_rings, sink_credentials, sinks
 from dispatcher.subscriptions.expiry import parse_expires, parse_since
 from dispatcher.subscriptions.lifecycle import not_found
 from dispatcher.subscriptions.service import SubscriptionRequest, Subscriptions, check_room, new_id
@@ -27,6 +27,7 @@ from dispatcher.subscriptions.sinks import Sink
 from dispatcher.subscriptions.subtree import Subtree, bind, check_fits
 from dispatcher.subscriptions.topics import Topic, Topics, path_of
 from edn.errors import EdnError, Forbidden, InvalidInput, InvalidSink, NotFound, TooLarge
+from edn.formats.sink_settings import OAuth2
 from edn.formats.webhooks import check_secret
 from edn.http.sink_policy import check_url
 from edn.model import namespace
@@ -71,10 +72,10 @@ class SubscriptionRequests:
         self._subscriptions = subscriptions
         self._quotas = quotas
 
-    def resolve(self, name: str, who: Caller) -> Topic | Subtree:
+    async def resolve(self, name: str, who: Caller) -> Topic | Subtree:
         """Return the topic or subtree of a caller's tenant by name."""
         if not namespace.is_subtree(name):
-            return self._topics.get(name, who.tenant)
+            return await self._topics.find(name, who.tenant)
         namespace.check_subtree_name(name)
         return Subtree(path_of(who.tenant, name))
 
@@ -111,6 +112,7 @@ class SubscriptionRequests:
         ]
         await self._check_room(who, requests)
         requests, secrets = await signing_rings.assign(self._log, requests)
+        requests = await sink_credentials.assign(self._log, requests, many=many)
         with contextlib.nullcontext() if many else _locate_sink():
             created = await self._subscriptions.create(requests, self._quotas.room(who)) if requests else []
         status = 200 if created and not any(new for _, new in created) else 201
@@ -129,6 +131,8 @@ class SubscriptionRequests:
         topic = self._topic_of(found)
         if topic is None:
             raise not_found(found.id)
+        if body.sink is not None:
+            body = replace(body, sink=sinks.with_password(body.sink, found))
         request = await self._validate(topic, body, "", id=found.id, owner=found.owner)
         await self._check_room(who, [request])
         secrets: dict[str, str] = {}
@@ -136,6 +140,7 @@ class SubscriptionRequests:
             request = replace(request, ring=found.ring)  # the address stays the same
         else:
             [request], secrets = await signing_rings.assign(self._log, [request])
+        [request] = await sink_credentials.assign(self._log, [request], found)
         with _locate_sink():
             changed = await self._subscriptions.change(found.id, request, self._quotas.room(who))
         return {**await self.full_view(changed, who, secrets), **_warning(request)}
@@ -147,7 +152,7 @@ class SubscriptionRequests:
     ) -> SubscriptionRequest:
         """Validate a request for a new subscription; `prefix`: its JSON pointer in the body."""
         with _located(f"{prefix}/topic", override=True):
-            topic = self.resolve(body.topic, who)
+            topic = await self.resolve(body.topic, who)
         # The URL of a stream contains the id, so the id comes first.
         id = None if body.id is None else namespace.key_of(who.tenant, body.id)
         if body.sink is None and id is None:
@@ -178,6 +183,10 @@ class SubscriptionRequests:
             # A stream has no sink that could consent.
             required = self._settings.require_consent and body.sink is not None
             url = sinks.stored_url(sink, require_consent=required)
+            settings = sinks.settings_of(sink)
+            if isinstance(sink.credentials, OAuth2):
+                with _located("/credentials/token_url", override=True):
+                    self._check_token_url(sink.credentials.token_url)
         expires, log = None, self._log
         if body.expires is not None:
             pointer = f"{prefix}/expires"
@@ -192,6 +201,8 @@ class SubscriptionRequests:
             recipient=sink.recipient,
             expires=expires,
             secret=sink.secret,
+            settings=settings,
+            credentials=sink.credentials,
         )
 
     async def _bind(self, filter: Filter, topic: Topic | Subtree) -> BoundFilter | None:
@@ -230,7 +241,17 @@ class SubscriptionRequests:
             allow_loopback=development,
             allow_http=development,
             allow_mail=self._settings.allow_mail_sinks,
+            networks=self._settings.sink_networks,
         )
+
+    def _check_token_url(self, url: str) -> None:
+        """Check a token endpoint like a sink: a server calls it."""
+        if not url.lower().startswith(("https:", "http:")):
+            raise InvalidSink("credentials.token_url must begin with https://")
+        try:
+            self._check_sink(url)
+        except InvalidSink as error:
+            raise InvalidSink(error.detail.replace("the sink", "the token endpoint", 1)) from None
 
     async def _check_room(self, who: Caller, requests: Sequence[SubscriptionRequest]) -> None:
         """Refuse early if a quota is exceeded; the transaction checks again."""

@@ -54,5 +54,8 @@ class ServerRestore:
                 some = rows[start : start + STEP]
                 items = [store_item(row, topic, arriving) for row, arriving in some]
                 rings = await log.reading(signing_keys.read, {row.ring for row, _ in some})
-                request = protocol.Store(log.id, log.incarnation, topic.info(), items, rings)
+                credentials = await log.reading(directory.read_credentials, {row.settings for row, _ in some})
+                request = protocol.Store(
+                    log.id, log.incarnation, topic.info(), items, rings, credentials=credentials
+                )
                 await self._calls.store(server, request, url=url)

@@ -20,19 +20,20 @@ from functools import partial
 
 from dispatcher.auth.quotas import Room
 from dispatcher.servers.placement import Placer
-from dispatcher.store import change_feed, directory, repartitions
-from dispatcher.store.change_feed import Kind
+from dispatcher.store import directory, repartitions
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
-from dispatcher.store.interface import Connection, Transaction
+from dispatcher.store.interface import Connection, Kind, Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions import lifecycle, subtree
 from dispatcher.subscriptions.installer import SubscriptionInstaller
 from dispatcher.subscriptions.keyed_lock import KeyedLock
-from dispatcher.subscriptions.lifecycle import PendingVersion, check_topic, find_live
+from dispatcher.subscriptions.lifecycle import PendingVersion, Raced, check_free, check_topic, find_live
+from dispatcher.subscriptions.sinks import encode_settings
 from dispatcher.subscriptions.subtree import Alignment, Subtree
 from dispatcher.subscriptions.topics import Topic, Topics, path_of
 from edn.errors import Conflict, EdnError, Unavailable
+from edn.formats.sink_settings import Credentials, SinkSettings
 from edn.formats.soap.eventing import CANCELLED
 from edn.model import namespace
 from edn.model.filter import BoundFilter, Filter
@@ -64,6 +65,9 @@ class SubscriptionRequest:
     secret: str | None = field(default=None, repr=False)
     #: id of the key ring; `signing_rings` assigns it
     ring: str = ""
+    #: settings of the sink; `sink_credentials` assigns their id
+    settings: SinkSettings = field(default_factory=SinkSettings)
+    credentials: Credentials | None = None
 
 
 def check_room(connection: Connection, room: Room | None, requests: Sequence[SubscriptionRequest]) -> None:
@@ -104,11 +108,12 @@ class Subscriptions:
         tenant: str | None = None,
         search: str | None = None,
         members: bool = False,
+        serials: Sequence[int] | None = None,
     ) -> tuple[list[Subscription], str | None]:
         """Return a page of a topic, a subtree, an owner or a tenant, or of all; see `directory.page`."""
         topics, below = self._scope(topic, tenant)
         # A search reads all subscriptions.
-        read = self._log.reading if search is None else self._log.scanning
+        read = self._log.reading if search is None and serials is None else self._log.scanning
         return await read(
             directory.page,
             now=self._log.now(),
@@ -119,7 +124,13 @@ class Subscriptions:
             owner=owner,
             search=search,
             members=members,
+            serials=serials,
         )
+
+    def topics_in(self, topic: Topic | Subtree | None, tenant: str | None) -> set[int] | None:
+        """Return the uids of a topic, a subtree or a tenant; None for all."""
+        uids, _ = self._scope(topic, tenant)
+        return None if uids is None else set(uids)
 
     def _scope(
         self, topic: Topic | Subtree | None, tenant: str | None
@@ -170,12 +181,22 @@ class Subscriptions:
             for tenant in sorted({one.topic.tenant for one in requests if isinstance(one.topic, Subtree)}):
                 await stack.enter_async_context(self.lock_tenant(tenant))
             await stack.enter_async_context(self.lock.hold(named))
-            existing = await self._log.reading(
-                lambda connection: [self._find_existing(connection, request) for request in requests]
-            )
-            new = [request for request, found in zip(requests, existing, strict=True) if found is None]
-            created = iter(await self._begin(new, room) if new else [])
-            return [(found, False) if found else (next(created), True) for found in existing]
+            try:
+                return await self._create(requests, room)
+            except Raced:
+                return await self._create(requests, room)
+
+    async def _create(
+        self, requests: Sequence[SubscriptionRequest], room: Room | None
+    ) -> list[tuple[Subscription, bool]]:
+        if any(isinstance(request.topic, Subtree) for request in requests):
+            await self._log.refresh()  # for the topics of the subtree
+        existing = await self._log.reading(
+            lambda connection: [self._find_existing(connection, request) for request in requests]
+        )
+        new = [request for request, found in zip(requests, existing, strict=True) if found is None]
+        created = iter(await self._begin(new, room) if new else [])
+        return [(found, False) if found else (next(created), True) for found in existing]
 
     def _find_existing(self, connection: Connection, request: SubscriptionRequest) -> Subscription | None:
         """Return the subscription that an earlier request like this one has created."""
@@ -191,6 +212,7 @@ class Subscriptions:
             and found.url == request.url
             and found.recipient == request.recipient
             and (request.secret is None or found.ring == request.ring)
+            and found.settings == encode_settings(request.settings)
         )
         if not same:
             raise Conflict(
@@ -212,9 +234,7 @@ class Subscriptions:
 
     async def _begin(self, requests: Sequence[SubscriptionRequest], room: Room | None) -> list[Subscription]:
         """Place, store and activate new subscriptions; return their rows of the directory."""
-        rows = await self._log.reading(
-            lambda connection: [self._row(connection, request) for request in requests]
-        )
+        rows = [self._row(request) for request in requests]
         topics: list[PendingVersion] = []
         suggested: dict[str, str] = {}
         plans: list[Alignment] = []
@@ -248,8 +268,8 @@ class Subscriptions:
             replays = lifecycle.begin(transaction, topics, stored)
             for plan in plans:
                 attributes = Filter.parse(plan.parent.filter).attributes
+                check_free(transaction, plan.parent.id)
                 directory.insert(transaction.connection, plan.parent, attributes)
-                change_feed.note(transaction, Kind.SUBSCRIPTION, plan.parent.id)
                 replays += subtree.apply(transaction, plan, stored)[1]
             return ended, replays
 
@@ -257,13 +277,10 @@ class Subscriptions:
         servers = {item.subscription.id: item.subscription.server for item in topics}
         return [replace(row, server=servers.get(row.id, "")) for row in rows]
 
-    def _row(self, connection: Connection, request: SubscriptionRequest) -> Subscription:
-        id, version = request.id or new_id(request.topic.tenant), self._log.next_version()
-        if request.id and self._log.noting:
-            version = subtree.first_version(connection, id, version)
+    def _row(self, request: SubscriptionRequest) -> Subscription:
         return Subscription(
-            id=id,
-            version=version,
+            id=request.id or new_id(request.topic.tenant),
+            version=self._log.next_version(),
             owner=request.owner,
             topic=request.topic.uid if isinstance(request.topic, Topic) else 0,
             filter=request.filter.to_json(),
@@ -275,6 +292,7 @@ class Subscriptions:
             location=request.location,
             ring=request.ring,
             subtree=request.topic.path if isinstance(request.topic, Subtree) else None,
+            settings=encode_settings(request.settings),
         )
 
     async def change(
@@ -296,24 +314,29 @@ class Subscriptions:
                 recipient=request.recipient,
                 expires=request.expires,
                 ring=request.ring,
+                settings=encode_settings(request.settings),
             )
             if isinstance(request.topic, Topic):
                 assert request.bound is not None
-                await self._change(PendingVersion(changed, request.topic, request.bound), request, room)
+                item = PendingVersion(changed, request.topic, request.bound)
+                await self._change(found, item, request, room)
             else:
-                await self.align(changed, room, request)
+                await self.align(changed, room, request, before=found)
             return changed
 
-    async def _change(self, item: PendingVersion, request: SubscriptionRequest, room: Room | None) -> None:
+    async def _change(
+        self, before: Subscription, item: PendingVersion, request: SubscriptionRequest, room: Room | None
+    ) -> None:
         changed = item.subscription
 
         def switch(transaction: Transaction) -> None:
-            find_live(transaction, changed.id)
+            _check_unchanged(transaction, before)
             check_room(transaction.connection, room, [request])
             check_topic(transaction, item)
             directory.replace(transaction.connection, changed, item.bound.attributes)
             transaction.append_control(changed.server, "change", versions=[(changed.id, changed.version)])
-            change_feed.note_version(transaction, changed.id, stored[changed.server, item.topic.uid])
+            answered = stored[changed.server, item.topic.uid]
+            transaction.note(Kind.SUBSCRIPTION, changed.id, server=changed.server, stored=answered)
 
         try:
             stored = await self._installer.store([item], ask_consent=True)
@@ -328,11 +351,13 @@ class Subscriptions:
         parent: Subscription,
         room: Room | None = None,
         request: SubscriptionRequest | None = None,
+        before: Subscription | None = None,
     ) -> bool:
         """Align members with their parent, and commit its changed row with them; return whether they changed.
 
-        The caller must hold the lock of the family. `request`: the change of the parent.
+        The caller must hold the lock of the family. `request`: the change of the parent, which was `before`.
         """
+        await self._log.refresh()  # for the topics of the subtree
         plan = await self._plan(parent)
         if plan.empty and request is None:
             return False
@@ -342,13 +367,12 @@ class Subscriptions:
         plan.begin = await self._installer.place(plan.begin)
 
         def commit(transaction: Transaction, stored: lifecycle.Stored) -> tuple[Counter[str], list[Replay]]:
-            find_live(transaction, parent.id)
+            _check_unchanged(transaction, before or parent)
             if room is not None:
                 room.check_members(transaction.connection, more)
             if request is not None:
                 check_room(transaction.connection, room, [request])
                 directory.replace(transaction.connection, parent, request.filter.attributes)
-                change_feed.note(transaction, Kind.SUBSCRIPTION, parent.id)
             return subtree.apply(transaction, plan, stored)
 
         # Without a request nobody would see that a sink refuses consent.
@@ -367,7 +391,6 @@ class Subscriptions:
             by_server: dict[str, list[tuple[str, int | None]]] = defaultdict(list)
             for one in directory.family(transaction.connection, found):
                 directory.renew(transaction.connection, one.id, expires)
-                change_feed.note(transaction, Kind.SUBSCRIPTION, one.id, renewed=True)
                 if one.subtree is None:
                     by_server[one.server].append((one.id, expires))
             for server, expiries in by_server.items():
@@ -444,14 +467,14 @@ class Subscriptions:
         self._installer.release_capacity(ended)
         return ended.total()
 
-    async def step_clock(self, *, confirmed: bool = False, sweep: bool = True) -> float:
+    async def step_clock(self, *, confirmed: bool = False) -> float:
         """Set network time to a suspect wall clock (`edn.runtime.clock`); return the seconds of the step.
 
         Expired subscriptions end in the same transaction, so that a step back does not revive them.
         """
 
         def operation(transaction: Transaction) -> tuple[float, Counter[str]]:
-            ended = self._end_expired(transaction, -1) if sweep else Counter[str]()
+            ended = self._end_expired(transaction, -1)
             return clock.adopt(confirmed=confirmed), ended
 
         step, ended = await self._log.submit(operation)
@@ -464,6 +487,12 @@ class Subscriptions:
         for name in directory.expired(transaction.connection, transaction.time, limit):
             ended += lifecycle.end_expired(transaction, name)
         return ended
+
+
+def _check_unchanged(transaction: Transaction, before: Subscription) -> None:
+    """Raise unless a subscription is alive and has the version that the request is based on."""
+    if find_live(transaction, before.id).version != before.version:
+        raise Raced(before.id)
 
 
 def _end_unchanged(

@@ -16,21 +16,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dispatcher.store import change_feed, signing_keys
-from dispatcher.store.change_feed import Kind
+from dispatcher.store import signing_keys
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Transaction
 from dispatcher.subscriptions.lifecycle import not_found
 from dispatcher.subscriptions.sinks import is_stream
 from edn.errors import Conflict
-from edn.formats import webhooks
+from edn.formats import broker_url, webhooks
 from edn.formats.webhooks import KeyRing
 
 if TYPE_CHECKING:
     from dispatcher.subscriptions.service import SubscriptionRequest
 
 #: URLs that are always signed; mail is signed only if the subscriber gives a secret
-_SIGNED = ("http:", "https:", "cloudevents:", "consent:")
+_SIGNED = ("http:", "https:", "cloudevents:", "consent:", *(f"{one}:" for one in broker_url.SCHEMES))
 
 
 async def assign(
@@ -59,7 +58,6 @@ async def assign(
                 if secret is None:
                     secret = generated[id] = webhooks.new_secret()
                 signing_keys.insert(transaction, id, key, secret)
-                change_feed.note(transaction, Kind.RING, id)
                 known[key] = id
 
         await log.submit(create)
@@ -105,7 +103,6 @@ async def rotate(log: Log, subscription: str, secret: str | None, grace: int) ->
             ring = ring.rotated(secret or webhooks.new_secret(), transaction.estimate + grace)
             signing_keys.update(transaction, ring)
             announce(transaction, ring)
-            change_feed.note(transaction, Kind.RING, ring.id)
         return Rotated(ring, signing_keys.count(connection, ring.id))
 
     return await log.submit(operation)

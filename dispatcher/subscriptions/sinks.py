@@ -5,14 +5,16 @@ The URL of a stream, which has no sink, is `stream:` and the id of the subscript
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dispatcher.store.directory import Subscription
-from edn.formats import cloudevents
+from edn.errors import InvalidSink
+from edn.formats import broker_url, cloudevents, sink_settings
 from edn.formats.cloudevents import SinkAddress
 from edn.formats.consent import PREFIX
 from edn.formats.consent import require_consent as with_consent
+from edn.formats.sink_settings import Credentials, Retry, SinkSettings
 
 _CLOUDEVENTS = "cloudevents-"
 _STREAM = "stream:"
@@ -33,30 +35,97 @@ class Sink:
     format: str = "json"
     consent: bool | None = None
     secret: str | None = field(default=None, repr=False)
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    credentials: Credentials | None = None
+    #: type of credentials that stay as they are
+    kept_credentials: str = ""
+    timeout: float | None = None
+    retry: Retry | None = None
+    rate: float | None = None
+    ordered: bool = True
+
+
+#: kinds of sinks that are HTTP requests, by the URL's scheme
+_HTTP = ("http:", "https:", "cloudevents:", "soap:")
+
+
+def settings_of(sink: Sink) -> SinkSettings:
+    """Check the settings of a sink; return their public part, without an id. Raises `InvalidSink`."""
+    kind = sink.kept_credentials or (
+        "" if sink.credentials is None else sink_settings.type_of(sink.credentials)
+    )
+    for name in ("headers", "credentials", "timeout"):
+        given = kind if name == "credentials" else getattr(sink, name)
+        if given and not sink.url.lower().startswith(_HTTP):
+            raise InvalidSink(f"{name} must be given with an http or https sink only", pointer=f"/{name}")
+    if sink.credentials is not None:
+        sink_settings.check_credentials(sink.credentials)
+    if kind == "certificate" and not sink.url.lower().startswith("https:"):
+        raise InvalidSink(
+            "credentials of type certificate must be given with an https:// sink only", pointer="/credentials"
+        )
+    headers = sink_settings.check_headers(sink.headers, sink.credentials)
+    if kind in ("bearer", "basic", "oauth2") and "authorization" in headers:
+        raise InvalidSink(
+            'header "authorization" must not be given together with credentials, which set it',
+            pointer="/headers/authorization",
+        )
+    return SinkSettings(
+        headers=headers,
+        credentials=kind,
+        timeout=None if sink.timeout is None else sink_settings.check_timeout(sink.timeout),
+        retry=None if sink.retry is None or sink.retry == Retry() else sink_settings.check_retry(sink.retry),
+        rate=None if sink.rate is None else sink_settings.check_rate(sink.rate),
+        ordered=sink.ordered,
+    )
+
+
+def encode_settings(settings: SinkSettings) -> str:
+    """Return settings as the directory stores them."""
+    return "" if settings.is_default else sink_settings.encode(settings)
 
 
 def stored_url(sink: Sink, *, require_consent: bool) -> str:
     """Return the URL to store; `require_consent`: even if the subscriber does not ask for consent."""
     consent = require_consent or bool(sink.consent)
+    if consent and broker_url.is_broker(sink.url):
+        raise InvalidSink("a sink at a broker cannot be asked for its consent", pointer="/url")
     if sink.format.startswith(_CLOUDEVENTS):
         return SinkAddress(sink.format.removeprefix(_CLOUDEVENTS), sink.url, consent).url()
     return with_consent(sink.url) if consent else sink.url
+
+
+def target_of(url: str) -> str:
+    """Return the URL that a subscriber gave, of a stored one."""
+    if url.startswith(f"{cloudevents.SCHEME}:"):
+        return SinkAddress.parse(url).to
+    return url.removeprefix(PREFIX)
 
 
 def view(found: Subscription, secret: str | None) -> dict[str, Any] | None:
     """Return the sink of a subscription for an answer, None for a stream; `secret`: a newly generated one."""
     if is_stream(found.url):
         return None
-    shown: dict[str, Any] = {"url": found.url, "recipient": found.recipient}
+    shown: dict[str, Any] = {"url": target_of(found.url), "recipient": found.recipient}
     if found.url.startswith(f"{cloudevents.SCHEME}:"):
         address = SinkAddress.parse(found.url)
-        shown["url"] = address.to
         shown["format"] = _CLOUDEVENTS + address.mode
         if address.consent:
             shown["consent"] = True
     elif found.url.startswith(PREFIX):
-        shown["url"] = found.url.removeprefix(PREFIX)
         shown["consent"] = True
+    shown["url"] = broker_url.masked(shown["url"])
+    if found.settings:
+        shown |= sink_settings.decode(found.settings).shown()
     if secret is not None:
         shown["secret"] = secret
     return shown
+
+
+def with_password(sink: Sink, found: Subscription) -> Sink:
+    """Return a sink whose URL was shown by `view` with the password that the subscription has."""
+    if not broker_url.has_mask(sink.url) or is_stream(found.url):
+        return sink
+    is_cloudevents = found.url.startswith(f"{cloudevents.SCHEME}:")
+    url = SinkAddress.parse(found.url).to if is_cloudevents else found.url
+    return replace(sink, url=url) if broker_url.masked(url) == sink.url else sink

@@ -23,10 +23,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from dispatcher.store import change_feed, directory, topic_rows
-from dispatcher.store.change_feed import Kind
+from dispatcher.store import directory, topic_rows
 from dispatcher.store.directory import Subscription
-from dispatcher.store.interface import Connection, Transaction
+from dispatcher.store.interface import Connection, Kind, Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions import lifecycle
 from dispatcher.subscriptions.lifecycle import PendingVersion, Stored
@@ -166,7 +165,7 @@ def align(
             continue
         bound.rects()  # cached, because this function runs in a thread
         if member is None:
-            created = new_member(connection, parent, topic, now)
+            created = new_member(parent, topic, now)
             plan.begin.append(PendingVersion(created, topic, bound, since))
         else:
             changed = replace(_member(parent, topic, member), version=max(member.version + 1, now))
@@ -175,9 +174,8 @@ def align(
     return plan
 
 
-def new_member(connection: Connection, parent: Subscription, topic: Topic, now: int) -> Subscription:
-    version = first_version(connection, namespace.member_id(parent.id, topic.uid), now)
-    return replace(_member(parent, topic, parent), version=version, server="", created=now, serial=0)
+def new_member(parent: Subscription, topic: Topic, version: int) -> Subscription:
+    return replace(_member(parent, topic, parent), version=version, server="", created=version, serial=0)
 
 
 def _member(parent: Subscription, topic: Topic, own: Subscription) -> Subscription:
@@ -197,12 +195,6 @@ def _member(parent: Subscription, topic: Topic, own: Subscription) -> Subscripti
     )
 
 
-def first_version(connection: Connection, id: str, now: int) -> int:
-    """Return a version above all that an id had, also on a dispatcher whose clock was ahead."""
-    former = change_feed.find(connection, Kind.SUBSCRIPTION, id)
-    return now if former is None or former.version is None else max(now, former.version + 1)
-
-
 def apply(transaction: Transaction, plan: Alignment, stored: Stored) -> tuple[Counter[str], list[Replay]]:
     """Carry out a plan; return how many members ended per server, and the replays that begin."""
     _check(transaction, plan)
@@ -211,7 +203,8 @@ def apply(transaction: Transaction, plan: Alignment, stored: Stored) -> tuple[Co
         lifecycle.check_topic(transaction, item)
         one = item.subscription
         directory.replace(transaction.connection, one, item.bound.attributes)
-        change_feed.note_version(transaction, one.id, stored[one.server, item.topic.uid])
+        answered = stored[one.server, item.topic.uid]
+        transaction.note(Kind.SUBSCRIPTION, one.id, server=one.server, stored=answered)
     lifecycle.append_versions(transaction, "change", [item.subscription for item in plan.change])
     replays = lifecycle.begin(transaction, plan.begin, stored)
     for id in plan.found.keys() - {one.id for one in plan.end}:
@@ -225,10 +218,9 @@ def pause(transaction: Transaction, id: str, paused: bool) -> None:
     if found is None or found.paused == paused:
         return
     directory.pause(transaction.connection, id, paused)
-    revision = change_feed.note(transaction, Kind.SUBSCRIPTION, id)
     if found.subtree is None:
         kind: protocol.Kind = "pause" if paused else "resume"
-        transaction.append_control(found.server, kind, ids=[id], revision=revision)
+        transaction.append_control(found.server, kind, ids=[id], revision=transaction.revision)
 
 
 def _check(transaction: Transaction, plan: Alignment) -> None:

@@ -5,8 +5,8 @@ the first event of the topic; if no server can store them, the topic is not crea
 changes first and gets its members then, before the answer: the dispatcher must know new columns before a
 server does. Deleting a topic ends its members.
 
-With several dispatchers, two that were disconnected may each have created a topic or a subtree subscription
-that the other did not join. The leader syncs them after it has received such changes, and once at the start.
+A dispatcher that dies between a change of a topic and that of its members leaves them unaligned; so each
+syncs all of them at its start.
 
 Event loop only.
 """
@@ -20,12 +20,11 @@ from typing import Any
 import structlog
 
 from dispatcher.auth.quotas import Room
-from dispatcher.servers.admission import Leadership
 from dispatcher.servers.summaries import Summaries
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
-from dispatcher.store.interface import Connection, Transaction
+from dispatcher.store.interface import Advertising, Connection, Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions import lifecycle, subtree, topics
 from dispatcher.subscriptions.installer import SubscriptionInstaller
@@ -49,16 +48,12 @@ class SubtreeSync:
         subscriptions: Subscriptions,
         installer: SubscriptionInstaller,
         summaries: Summaries,
-        leadership: Leadership,
     ) -> None:
         self._log = log
         self._summaries = summaries
-        self._leadership = leadership
         self._topics = topics
         self._subscriptions = subscriptions
         self._installer = installer
-        self._requested = asyncio.Event()
-        self._requested.set()
 
     async def put(
         self,
@@ -68,6 +63,7 @@ class SubtreeSync:
         availability: float | None = None,
         *,
         closed: bool | None = None,
+        advertising: Advertising | None = None,
         tenant: str = "",
         room: Room | None = None,
         expected: int | None = None,
@@ -77,13 +73,20 @@ class SubtreeSync:
         `expected`: the revision that the topic must have, or 0: it must not exist.
         """
         async with self._subscriptions.lock_tenant(tenant):
+            await self._log.refresh()
             draft = await self._topics.draft(
-                name, attributes, engine, availability, closed=bool(closed), tenant=tenant
+                name,
+                attributes,
+                engine,
+                availability,
+                closed=bool(closed),
+                advertising=advertising,
+                tenant=tenant,
             )
             self._topics.check_revision(draft, expected)
             if not self._topics.exists(draft):
                 return await self._create(draft, availability, closed, room), True
-            topic, _ = await self._topics.put(draft, availability, closed, room)
+            topic, _ = await self._topics.put(draft, availability, closed, room, expected, advertising)
             for parent in await self._find_unjoined(topic):
                 await self._align(parent, room)
             return topic, False
@@ -101,7 +104,7 @@ class SubtreeSync:
         items: list[PendingVersion] = []
         parents = await self._log.reading(directory.reaching, draft.path, self._log.now())
         if parents:
-            items = await self._log.scanning(_new_members, draft, parents, self._log.next_version())
+            items = await asyncio.to_thread(_new_members, draft, parents, self._log.next_version())
         if room is not None:
             # Also before servers store members in vain.
             await self._log.reading(room.check_topics, 1, len(draft.schema.columns))
@@ -143,34 +146,24 @@ class SubtreeSync:
         async with self._subscriptions.lock.hold([one.id for one in family]):
             return await self._subscriptions.align(parent, room)
 
-    def request_sync(self) -> None:
-        """Request a sync after another dispatcher has changed topics or subtree subscriptions."""
-        self._requested.set()
-
     async def run(self) -> None:
+        """Sync once; repeat it if it fails."""
         while True:
-            await self._requested.wait()
             try:
-                if self._leadership.leads():
-                    async with self._leadership.changing():
-                        await self.sync()
+                await self.sync()
+                return
             except EdnError as error:
                 logger.warning("subtree_sync_failed", reason=str(error))
             await asyncio.sleep(RETRY_SECONDS)
 
     async def sync(self) -> None:
         """Align all subtree subscriptions, and end members without a subtree subscription."""
-        self._requested.clear()
-        try:
-            for parent in await self._log.reading(directory.of_subtrees):
-                async with self._subscriptions.lock_tenant(subtree.Subtree(str(parent.subtree)).tenant):
-                    found = await self._log.reading(directory.find, parent.id)
-                    if found is not None and found.subtree is not None and await self._align(found):
-                        logger.info("subtree_aligned", subscription=parent.id)
-            await self._end_orphans()
-        except BaseException:
-            self._requested.set()
-            raise
+        for parent in await self._log.reading(directory.of_subtrees):
+            async with self._subscriptions.lock_tenant(subtree.Subtree(str(parent.subtree)).tenant):
+                found = await self._log.reading(directory.find, parent.id)
+                if found is not None and found.subtree is not None and await self._align(found):
+                    logger.info("subtree_aligned", subscription=parent.id)
+        await self._end_orphans()
 
     async def _end_orphans(self) -> None:
         names = await self._log.scanning(directory.orphans)
@@ -186,12 +179,10 @@ class SubtreeSync:
             self._installer.release_capacity(await self._log.submit(end))
 
 
-def _new_members(
-    connection: Connection, topic: Topic, parents: list[Subscription], version: int
-) -> list[PendingVersion]:
+def _new_members(topic: Topic, parents: list[Subscription], version: int) -> list[PendingVersion]:
     """Return the members for a new topic; in a thread, because binding many filters is slow."""
     return [
-        PendingVersion(subtree.new_member(connection, parent, topic, version), topic, bound, None)
+        PendingVersion(subtree.new_member(parent, topic, version), topic, bound, None)
         for parent in parents
         for _, bound in subtree.sort_out(Filter.parse(parent.filter), [topic])[0]
     ]

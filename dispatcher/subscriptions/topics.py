@@ -16,10 +16,9 @@ from dataclasses import replace
 from typing import Any
 
 from dispatcher.auth.quotas import Room
-from dispatcher.store import change_feed, directory, topic_rows
-from dispatcher.store.change_feed import Kind
+from dispatcher.store import advertisement_rows, directory, topic_rows
 from dispatcher.store.event_log import Log
-from dispatcher.store.interface import Transaction
+from dispatcher.store.interface import OFF, Advertising, Kind, Transaction
 from dispatcher.store.topic_rows import Topic as Topic
 from edn.errors import Conflict, InvalidFilter, InvalidSchema, NotFound, PreconditionFailed
 from edn.formats.counts import counted
@@ -58,6 +57,21 @@ def check_dialect(filter: Filter, topic: Topic) -> None:
         )
 
 
+def check_revision(draft: Topic, known: Topic | None, expected: int | None) -> None:
+    """Raise unless a topic has the expected revision; 0: it must not exist, None: any will do."""
+    revision = 0 if known is None else known.revision
+    if expected is None or expected == revision:
+        return
+    if known is None:
+        raise PreconditionFailed(f'topic "{draft.name}" does not exist, but revision {expected} was expected')
+    if not expected:
+        raise PreconditionFailed(f'topic "{draft.name}" exists already')
+    raise PreconditionFailed(
+        f'topic "{draft.name}" has revision {revision}, but revision {expected} was expected: '
+        "it was changed in between"
+    )
+
+
 class Topics:
     """All topics, by (tenant, name) and by uid."""
 
@@ -69,6 +83,9 @@ class Topics:
             self.remember(topic)
 
     def remember(self, topic: Topic) -> None:
+        known = self._by_uid.get(topic.uid)
+        if known is not None and known.revision > topic.revision:
+            return  # another dispatcher has changed it meanwhile
         self._by_name[topic.tenant, topic.name] = topic
         self._by_uid[topic.uid] = topic
 
@@ -83,25 +100,31 @@ class Topics:
         except KeyError:
             raise not_found(name) from None
 
+    async def find(self, name: str, tenant: str = "") -> Topic:
+        """Return a topic, also one that another dispatcher has just created; raises `NotFound`."""
+        if (tenant, name) not in self._by_name:
+            await self._log.refresh()
+        return self.get(name, tenant)
+
+    async def reload(self, topic: Topic) -> Topic:
+        """Return the present state of a topic; raises `NotFound`."""
+        found = await self._log.reading(topic_rows.find_by_uid, topic.uid)
+        if found is None:
+            raise not_found(topic.name)
+        self.remember(found)
+        return found
+
+    def attributes(self, name: str, tenant: str) -> set[str]:
+        """Return the names of a topic's attributes; none if the topic does not exist."""
+        known = self._by_name.get((tenant, name))
+        return set() if known is None else set(known.schema.types)
+
     def exists(self, draft: Topic) -> bool:
         return (draft.tenant, draft.name) in self._by_name
 
     def check_revision(self, draft: Topic, expected: int | None) -> None:
         """Raise unless the topic has the expected revision; 0: it must not exist, None: any will do."""
-        known = self._by_name.get((draft.tenant, draft.name))
-        revision = 0 if known is None else known.revision
-        if expected is None or expected == revision:
-            return
-        if known is None:
-            raise PreconditionFailed(
-                f'topic "{draft.name}" does not exist, but revision {expected} was expected'
-            )
-        if not expected:
-            raise PreconditionFailed(f'topic "{draft.name}" exists already')
-        raise PreconditionFailed(
-            f'topic "{draft.name}" has revision {revision}, but revision {expected} was expected: '
-            "it was changed in between"
-        )
+        check_revision(draft, self._by_name.get((draft.tenant, draft.name)), expected)
 
     def by_uid(self, uid: int) -> Topic | None:
         return self._by_uid.get(uid)
@@ -119,6 +142,7 @@ class Topics:
         availability: float | None = None,
         *,
         closed: bool = False,
+        advertising: Advertising | None = None,
         tenant: str = "",
     ) -> Topic:
         """Return the topic that `put` would create; without an engine, it inherits one."""
@@ -143,6 +167,7 @@ class Topics:
             created=self._log.now(),
             availability=availability or 0.0,
             chosen=engine is not None,
+            advertising=advertising or OFF,
         )
 
     async def put(
@@ -151,9 +176,11 @@ class Topics:
         availability: float | None,
         closed: bool | None = None,
         room: Room | None = None,
+        expected: int | None = None,
+        advertising: Advertising | None = None,
     ) -> tuple[Topic, bool]:
         topic, new = await self._log.submit(
-            lambda transaction: write(transaction, draft, availability, closed, room)
+            lambda transaction: write(transaction, draft, availability, closed, room, expected, advertising)
         )
         self.remember(topic)
         return topic, new
@@ -191,13 +218,15 @@ def write(
     availability: float | None,
     closed: bool | None,
     room: Room | None,
+    expected: int | None = None,
+    advertising: Advertising | None = None,
 ) -> tuple[Topic, bool]:
     """Create a topic, or change it to the draft; return it and whether it is new.
 
-    An engine that the draft inherits, or None for `availability` or `closed`, does not change an existing
-    topic.
+    An engine that the draft inherits, or None for the other settings, does not change an existing topic.
     """
     topic = topic_rows.find(transaction.connection, draft.path)
+    check_revision(draft, topic, expected)
     if room is not None:
         columns = () if topic is None else topic.schema.columns
         schema = draft.schema if topic is None else topic.schema.evolve(draft.schema.attributes)
@@ -209,22 +238,20 @@ def write(
     engine = draft.engine if draft.chosen else None
     if closed is None:
         closed = topic.closed
-    return _change(transaction, topic, draft.schema.attributes, engine, availability, closed), False
+    mode = topic.advertising if advertising is None else advertising
+    return _change(transaction, topic, draft.schema.attributes, engine, availability, closed, mode), False
 
 
 def remove(transaction: Transaction, uid: int, end: str = "") -> dict[str, int]:
     """Delete a topic and its subscriptions; return how many ended per server.
 
-    `end`: the reason, for sinks that get a message at the end; only one dispatcher sends it.
+    `end`: the reason, for sinks that get a message at the end.
     """
     connection = transaction.connection
     by_server: dict[str, list[str]] = defaultdict(list)
     for server, subscription in directory.places_of_topic(connection, uid):
         by_server[server].append(subscription)
-        if transaction.noting:
-            found = directory.find(connection, subscription)
-            assert found is not None
-            change_feed.note_end(transaction, found)
+        transaction.note(Kind.SUBSCRIPTION, subscription, server=server, more=-1)
     for server, ids in by_server.items():
         # Sinks get no message for members: their subtree subscription goes on.
         for are_members, reason in ((False, end), (True, "")):
@@ -232,7 +259,7 @@ def remove(transaction: Transaction, uid: int, end: str = "") -> dict[str, int]:
             if named:
                 transaction.append_control(server, "deactivate", ids=named, end=reason)
     topic_rows.delete(transaction, uid)
-    change_feed.note(transaction, Kind.TOPIC, str(uid), gone=transaction.time)
+    transaction.note(Kind.TOPIC, str(uid))
     return {server: len(ids) for server, ids in by_server.items()}
 
 
@@ -243,15 +270,20 @@ def _change(
     given: str | None,
     availability: float,
     closed: bool,
+    advertising: Advertising,
 ) -> Topic:
     connection = transaction.connection
     engine, chosen = given or topic.engine, topic.chosen or given is not None
     if topic.schema.attributes == attributes and topic.engine == engine:
-        if (topic.availability, topic.chosen, topic.closed) == (availability, chosen, closed):
+        settings = (availability, chosen, closed, advertising)
+        if (topic.availability, topic.chosen, topic.closed, topic.advertising) == settings:
             return topic
         # The revision stays: bound filters remain valid.
         schema = replace(topic.schema, closed=closed)
-        return _store(transaction, replace(topic, schema=schema, availability=availability, chosen=chosen))
+        changed = replace(
+            topic, schema=schema, availability=availability, chosen=chosen, advertising=advertising
+        )
+        return _store(transaction, changed)
     removed = set(topic.schema.removed(attributes))
     used = directory.attribute_users(connection, topic.uid, removed) if removed else {}
     if used:
@@ -259,6 +291,14 @@ def _change(
         raise Conflict(
             f'attribute "{attribute}" cannot be removed or change its type: the filter of subscription '
             f'"{namespace.public_id(subscription)}" uses it',
+            pointer=f"/attributes/{attribute}",
+        )
+    advertised = advertisement_rows.attribute_users(connection, topic.uid, removed) if removed else {}
+    if advertised:
+        attribute, advertisement = sorted(advertised.items())[0]
+        raise Conflict(
+            f'attribute "{attribute}" cannot be removed or change its type: advertisement '
+            f'"{namespace.id_of(advertisement)}" names it',
             pointer=f"/attributes/{attribute}",
         )
     if topic.engine != engine and directory.is_subscribed(connection, topic.uid):
@@ -273,11 +313,14 @@ def _change(
         engine=engine,
         availability=availability,
         chosen=chosen,
+        advertising=advertising,
     )
     return _store(transaction, changed)
 
 
 def _store(transaction: Transaction, topic: Topic) -> Topic:
     topic_rows.insert(transaction, topic)
-    change_feed.note(transaction, Kind.TOPIC, str(topic.uid))
+    # Cached checks of publishers are bound to the schema and know whether it is enforced.
+    topic_rows.touch_advertisements(transaction, topic.uid)
+    transaction.note(Kind.TOPIC, str(topic.uid))
     return topic

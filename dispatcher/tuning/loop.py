@@ -229,7 +229,7 @@ class Tuner:
 
     async def _store(self) -> None:
         values = {"mode": self.tuning.mode, "precision": self.tuning.precision}
-        await self._log.submit(lambda transaction: meta.write(transaction.connection, values))
+        await self._log.submit(lambda transaction: meta.write(transaction.connection, values), changes=False)
 
     def describe(self) -> dict[str, Any]:
         """Return mode, reading, parameters and curve as JSON; unlimited values are null."""

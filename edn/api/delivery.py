@@ -38,6 +38,8 @@ class Delivery(msgspec.Struct, frozen=True):
     failed: int = 0
     #: dead letters of the subscription; counted up to 1,000
     dead_letters: int = 0
+    #: notifications that are retried alone, if the sink's settings say `ordered: false`
+    retrying: int = 0
     #: bytes buffered while it is paused, or while its stream is not read
     buffered_bytes: int = 0
     #: notifications dropped at a quota of bytes, the quota, and the time of the last one
@@ -59,6 +61,8 @@ class Attempt(msgspec.Struct, frozen=True):
     notifications: int = 0
     outcome: Outcome = ""
     next_attempt: str | None = None
+    #: body of the request, while the server has it in memory
+    request: str | None = None
 
 
 class AttemptList(msgspec.Struct, frozen=True):

@@ -66,6 +66,13 @@ class ExplainedServer(msgspec.Struct, frozen=True):
     summary_seconds: float | None = None
 
 
+class ExplainedAdvertisement(msgspec.Struct, frozen=True):
+    """An advertisement that covers the event, or overlaps the filter."""
+
+    id: str
+    publisher: str
+
+
 class ExplainedEvent(msgspec.Struct, frozen=True):
     topic: str
     event: dict[str, Any]
@@ -73,6 +80,10 @@ class ExplainedEvent(msgspec.Struct, frozen=True):
     matched: int
     false_positives: list[str]
     servers: list[ExplainedServer]
+    #: what happens to events that are not advertised
+    advertising: str = "off"
+    #: advertisements that cover it, at most 100; null: the topic has none
+    advertised_by: list[ExplainedAdvertisement] | None = None
     #: the subscription that the request names
     subscription: Sometimes[AskedSubscription] = None
 
@@ -113,6 +124,8 @@ class ExplainedFilter(msgspec.Struct, frozen=True):
     #: subscriptions that it was compared with, and all subscriptions of the topic
     examined: int
     subscriptions: int
+    #: advertisements whose events it may match, at most 100; null: the topic has none
+    advertised_by: list[ExplainedAdvertisement] | None = None
 
 
 class FollowedAttempt(msgspec.Struct, frozen=True):

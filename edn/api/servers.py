@@ -55,20 +55,19 @@ class ServerList(msgspec.Struct, frozen=True):
 
 
 class Dispatcher(msgspec.Struct, frozen=True):
-    #: id of its log; None until it has answered the dispatcher of this answer
-    log: str | None = None
+    #: id of its log
+    log: str
+    #: None without a database
+    name: str | None = None
     url: str | None = None
     #: it is the dispatcher of this answer
     asked: bool = msgspec.field(name="self", default=False)
-    reachable: bool = True
-    #: it accepts events
+    #: it owns its log and accepts events
     ready: bool = True
-    #: whether it has every change of the dispatcher of this answer
-    level: bool = True
-    #: it executes changes of topics and subscriptions
+    #: it has gone, and another dispatcher forwards the rest of its log
+    draining: bool = False
+    #: it moves subscriptions between servers
     leader: bool = False
-    #: error if it cannot be reached
-    failure: str | None = None
 
 
 class DispatcherList(msgspec.Struct, frozen=True):

@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from edn.api.delivery import Delivery
 from edn.api.fields import Always, Sometimes
+
+
+class SinkCredentials(msgspec.Struct, frozen=True):
+    """Credentials of a sink; only their type is ever shown."""
+
+    type: Annotated[str, Literal["bearer", "basic", "api_key", "oauth2", "certificate"]]
+
+
+class ExponentialDelays(msgspec.Struct, frozen=True):
+    """Delays between attempts, in seconds."""
+
+    first: float
+    factor: float
+    longest: float
+
+
+class RetryPolicy(msgspec.Struct, frozen=True):
+    """When a failed attempt is repeated; seconds."""
+
+    #: delays between attempts; the last one repeats
+    schedule: Sometimes[list[float]] = None
+    exponential: Sometimes[ExponentialDelays] = None
+    #: age at which a notification becomes a dead letter
+    give_up: Sometimes[float] = None
+    #: statuses after which there is no further attempt
+    permanent: Sometimes[list[int]] = None
 
 
 class Sink(msgspec.Struct, frozen=True):
@@ -21,6 +47,16 @@ class Sink(msgspec.Struct, frozen=True):
     consent: Sometimes[bool] = None
     #: signing secret; only in the answer to the call that generated it
     secret: Sometimes[str] = None
+    #: static headers of every request
+    headers: Sometimes[dict[str, str]] = None
+    credentials: Sometimes[SinkCredentials] = None
+    #: seconds per attempt
+    timeout: Sometimes[float] = None
+    retry: Sometimes[RetryPolicy] = None
+    #: deliveries per second
+    rate: Sometimes[float] = None
+    #: False: a failing notification does not hold back later ones
+    ordered: Sometimes[bool] = None
 
     def __repr__(self) -> str:
         shown = "" if self.secret is None else ", secret=…"
@@ -64,6 +100,8 @@ class Subscription(msgspec.Struct, frozen=True):
     delivery: Sometimes[Delivery] = None
     #: location of the subscriber, in the servers' coordinates
     location: list[float] | None = None
+    #: false: no advertisement of the topic overlaps the filter; null: nothing is advertised
+    advertised: Sometimes[bool] = None
     #: a likely mistake in the request, such as a filter that no event can match
     warning: Sometimes[str] = None
 

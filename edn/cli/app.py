@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from edn.cli import (
+    advertisements,
     backup,
     clocks,
     config,
@@ -20,9 +21,12 @@ from edn.cli import (
     import_,
     keys,
     listen,
+    move,
     publish,
     routes,
+    secrets,
     servers,
+    sources,
     status,
     subscriptions,
     tenants,
@@ -58,6 +62,16 @@ def credentials(
         typer.Option(help="API key. Other users of this machine can see it; prefer --key-file or EDN_KEY."),
     ] = None,
     key_file: Annotated[Path | None, typer.Option(help="File with the API key.")] = None,
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(envvar="EDN_TLS_CA", help="Certificate authority of an https network, in PEM."),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(envvar="EDN_TLS_CERT", help="Client certificate, in PEM.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(envvar="EDN_TLS_KEY", help="Private key of the client certificate, in PEM.")
+    ] = None,
     context: Annotated[
         str | None, typer.Option(envvar="EDN_CONTEXT", help="Context to use (see `edn context`).")
     ] = None,
@@ -66,6 +80,9 @@ def credentials(
     ] = False,
 ) -> None:
     """Publish events, subscribe to them by content, and operate the network."""
+    for name, file in (("CA", tls_ca), ("CERT", tls_cert), ("KEY", tls_key)):
+        if file is not None:
+            os.environ[f"EDN_TLS_{name}"] = str(file)
     contexts.enter(context)
     given = read_secret_file(key_file) or key
     if given:
@@ -83,18 +100,27 @@ app.command("resume")(subscriptions.resume)
 app.command("unsubscribe")(subscriptions.unsubscribe)
 app.command("subscriptions")(subscriptions.subscriptions)
 app.add_typer(subscriptions.app, name="subscription")
+app.command("advertise")(advertisements.advertise)
+app.command("unadvertise")(advertisements.unadvertise)
+app.command("advertisements")(advertisements.advertisements)
+app.add_typer(advertisements.app, name="advertisement")
+app.command("asyncapi")(advertisements.asyncapi)
 app.add_typer(delivery.app, name="delivery")
 app.add_typer(delivery.letters, name="dead-letters")
 app.add_typer(servers.app, name="server")
+app.add_typer(sources.app, name="source")
 app.add_typer(routes.app, name="route")
 app.command("export")(export.export)
 app.command("import")(import_.import_)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
+app.command("after-restore")(backup.after_restore)
+app.command("move-to")(move.move_to)
 app.command("publish")(publish.publish)
 app.command("listen")(listen.listen)
 app.command("status")(status.status)
 app.add_typer(clocks.app, name="clock")
+app.add_typer(secrets.app, name="secrets")
 app.command("top")(top.top)
 app.command("trace")(trace.trace)
 app.command("explain")(explain.explain)

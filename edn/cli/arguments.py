@@ -87,7 +87,8 @@ def _parse_value(name: str, text: str, kind: str | list[str] | None) -> Any:
             case "boolean":
                 return {"true": True, "false": False}[text]
             case _:
-                return text  # a string, a time, $id and the like, or a field that the topic does not declare
+                # A string, a time, bytes, $id and the like, or a field that the topic does not declare.
+                return text
     except (ValueError, KeyError):
         rule = {"integer": "an integer", "number": "a number"}.get(kind or "", "true or false")
         fail(f'attribute "{name}" must be {rule}, got "{text}"', USAGE)

@@ -1,9 +1,11 @@
 """`edn backup` and `edn restore`: copy a running network into a folder, and create a network from it.
 
 A backup contains the database of each dispatcher and server, each as of one moment, and `manifest.json` with
-the size and SHA-256 of every file. It contains signing secrets and digests of API keys, so protect it like
-those; it does not contain the network's secret. Each database is checked on arrival. Files, folders and the
-manifest are synced before the backup gets its name, so a folder of that name is a complete backup.
+the size and SHA-256 of every file. It contains events and digests of API keys, so protect it like those. It
+contains neither the network's secret nor the keys of sealed secrets (`edn.runtime.secret_box`): keep the key
+file at another place, because nobody can restore signing secrets without it. Each database is checked on
+arrival. Files, folders and the manifest are synced before the backup gets its name, so a folder of that name
+is a complete backup.
 
 `edn restore` checks names, sizes, digests and databases before it writes anything. It creates a data folder
 for `edn up`; its parts can also be copied to several machines. Undelivered outbox rows keep their
@@ -29,8 +31,12 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from edn.cli import databases
+from edn.cli.databases import DatabaseOption, SchemaOption
 from edn.cli.output import show_progress
-from edn.runtime.private_files import keep_private
+from edn.errors import CannotStart
+from edn.runtime.disk import keep_private
+from edn.runtime.secret_box import KEY_FILE, read_key_file
 from edn.tools.console import (
     DEFAULT_URL,
     REFUSED,
@@ -45,6 +51,7 @@ from edn.tools.console import (
 
 if TYPE_CHECKING:
     from edn.client import Client
+    from edn.runtime.postgres.database import Database
 
 MANIFEST = "manifest.json"
 VERSION = 2
@@ -66,6 +73,11 @@ class File(msgspec.Struct, frozen=True):
 
 class Manifest(msgspec.Struct):
     version: int = 0
+    #: sqlite or postgresql
+    engine: str = "sqlite"
+    #: of a PostgreSQL schema: rows by table, and formats of its components
+    rows: dict[str, int] = {}
+    formats: dict[str, int] = {}
     created: str = ""
     dispatchers: list[str] = []
     servers: list[str] = []
@@ -75,9 +87,11 @@ class Manifest(msgspec.Struct):
 def backup(
     folder: Annotated[Path, typer.Argument(help="Folder to create; it must not exist.")],
     url: UrlOption = DEFAULT_URL,
+    database: DatabaseOption = None,
+    database_schema: SchemaOption = "edn",
     json: JsonOption = False,
 ) -> None:
-    """Back up a running network into a folder."""
+    """Back up a running network into a folder; with --database, one on PostgreSQL."""
     keep_private()
     if folder.exists():
         fail(f"{folder} exists; a backup needs a new folder", USAGE)
@@ -85,6 +99,19 @@ def backup(
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True, mode=0o700)
     manifest = Manifest(VERSION, created=datetime.now(UTC).isoformat())
+    if database is not None:
+        try:
+            _dump(databases.parse(database, database_schema), partial, manifest)
+            _finish(partial, folder, manifest)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        size = sum(file.bytes for file in manifest.files.values())
+        if json:
+            show_json({**msgspec.structs.asdict(manifest), "bytes": size})
+        else:
+            rows = sum(manifest.rows.values())
+            say(f"backed up {len(manifest.rows)} tables, {rows:,} rows, {size / 1e6:,.1f} MB, to {folder}")
+        return
 
     def fetch(request: Request, path: str, name: str) -> None:
         request("GET", path, partial / name)
@@ -112,25 +139,96 @@ def backup(
             finally:
                 for request in dispatchers:
                     request("POST", "/v1/backup/end", None)
-        _write(partial / MANIFEST, [msgspec.json.format(msgspec.json.encode(manifest))])
-        _sync_tree(partial)
-        partial.rename(folder)
-        _sync(folder.absolute().parent)
+        _finish(partial, folder, manifest)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     size = sum(file.bytes for file in manifest.files.values())
     if json:
         show_json({**msgspec.structs.asdict(manifest), "bytes": size})
     else:
-        say(f"backed up {len(manifest.servers)} servers, {size / 1e6:,.1f} MB, to {folder}")
+        say(
+            f"backed up {len(manifest.servers)} servers, {size / 1e6:,.1f} MB, to {folder}; keep the file "
+            "secret-keys at another place: a restored network needs it"
+        )
+
+
+def _finish(partial: Path, folder: Path, manifest: Manifest) -> None:
+    """Writes the manifest, syncs everything and gives the backup its name."""
+    _write(partial / MANIFEST, [msgspec.json.format(msgspec.json.encode(manifest))])
+    _sync_tree(partial)
+    partial.rename(folder)
+    _sync(folder.absolute().parent)
+
+
+def _dump(database: Database, folder: Path, manifest: Manifest) -> None:
+    """Copies the tables of a network on PostgreSQL."""
+    from edn.runtime.postgres import backup as tables
+
+    manifest.engine = "postgresql"
+    with databases.refusing(), show_progress("copying") as advance:
+        manifest.rows, manifest.formats = tables.dump(database, folder, _write, advance)
+    for path in sorted(folder.glob("*.copy")):
+        manifest.files[path.name] = _describe(path)
+
+
+def _load(source: Path, manifest: Manifest, database: Database) -> tuple[int, int]:
+    """Creates a network on PostgreSQL from a backup; returns the numbers of servers and API keys."""
+    from edn.runtime.postgres import backup as tables
+    from edn.runtime.postgres import transfer
+
+    expected = {f"{table}.copy" for table in manifest.rows}
+    if set(manifest.files) != expected:
+        fail(f"{source / MANIFEST} must describe exactly the files of its tables", USAGE)
+    _check_digests(source, manifest)
+    staged = transfer.staging(database)
+    with databases.refusing(), show_progress("restoring") as advance:
+        transfer.check_free(database)
+        transfer.drop(staged)
+        databases.prepare_schema(staged)
+        tables.load(staged, source, manifest.rows, manifest.formats, advance)
+        counts = tables.prepare_restored(staged, ID_GAP)
+        transfer.publish(staged, database)
+    return counts
+
+
+def after_restore(
+    database: Annotated[str, typer.Argument(help="Database that PostgreSQL's tools restored.")],
+    database_schema: SchemaOption = "edn",
+) -> None:
+    """Prepare a database that was restored by pg_restore or to a point in time, before the network starts."""
+    from edn.runtime.postgres import backup as tables
+
+    parsed = databases.parse(database, database_schema)
+    with databases.refusing():
+        servers, keys = tables.prepare_restored(parsed, ID_GAP)
+    say(f"{servers} servers continue with new webhook-ids; start the network")
+    _warn_of_keys(keys, "the restored moment")
+
+
+def _warn_of_keys(keys: int, moment: str) -> None:
+    if keys:
+        say(
+            f"warning: the {keys} API keys are those of {moment}. Keys revoked since then "
+            "are valid again: revoke them with `edn key revoke` before others can reach the network"
+        )
 
 
 def restore(
     source: Annotated[Path, typer.Argument(help="Folder of `edn backup`.")],
-    data: Annotated[Path, typer.Argument(help="Data folder to create; it must not exist, or be empty.")],
+    data: Annotated[
+        Path | None, typer.Argument(help="Data folder to create; it must not exist, or be empty.")
+    ] = None,
+    secret_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the keys of the old network's stored secrets (its data folder's secret-keys)."
+        ),
+    ] = None,
+    database: DatabaseOption = None,
+    database_schema: SchemaOption = "edn",
     json: JsonOption = False,
 ) -> None:
-    """Create a data folder for `edn up --data` from a backup. Stop the old network for good first."""
+    """Create a network from a backup, in a folder or on PostgreSQL. Stop the old network for good first."""
     keep_private()
     try:
         manifest = msgspec.json.decode((source / MANIFEST).read_bytes(), type=Manifest)
@@ -138,11 +236,30 @@ def restore(
         fail(f"{source} is not a backup: {error}", USAGE)
     if manifest.version != VERSION:
         fail(f"{source} must be a backup of format {VERSION}, got format {manifest.version}", USAGE)
+    if manifest.engine == "postgresql":
+        if database is None or data is not None:
+            fail(f"{source} is a backup of PostgreSQL: give --database, and no folder", USAGE)
+        servers, keys = _load(source, manifest, databases.parse(database, database_schema))
+        if json:
+            show_json({"servers": servers, "created": manifest.created, "keys": keys})
+        else:
+            say(f"restored the network of {manifest.created} with {servers} servers; start its processes")
+        _warn_of_keys(keys, manifest.created)
+        return
+    if data is None or database is not None:
+        fail(f"{source} is a backup of data folders: give a folder; `edn move-to` moves it then", USAGE)
     if data.exists() and any(data.iterdir()):
         fail(f"{data} is not empty; a restored network needs a new folder", USAGE)
     _check_files(source, manifest)
+    if secret_key_file is not None:
+        try:
+            read_key_file(secret_key_file)
+        except CannotStart as error:
+            fail(error.detail, USAGE)
     keys = 0
     try:
+        if secret_key_file is not None:
+            _write(data / KEY_FILE, [secret_key_file.read_bytes()])
         for name, described in manifest.files.items():
             _copy(source / name, data / name, described)
         for name in manifest.dispatchers:
@@ -151,7 +268,7 @@ def restore(
             _skip_ids(data / _server_file(name))
         _sync_tree(data)
     except BaseException as error:
-        for name in manifest.files:
+        for name in (*manifest.files, KEY_FILE):
             (data / name).unlink(missing_ok=True)
         if isinstance(error, OSError):
             fail(f"cannot write {data}: {error.strerror}", REFUSED)
@@ -160,11 +277,12 @@ def restore(
         show_json({"data": str(data), "servers": manifest.servers, "created": manifest.created, "keys": keys})
     else:
         say(f"restored the network of {manifest.created}; start it with `edn up --data {data}`")
-    if keys:
+    if secret_key_file is None:
         say(
-            f"warning: the {keys} API keys are those of {manifest.created}. Keys revoked since then "
-            "are valid again: revoke them with `edn key revoke` before others can reach the network"
+            f"its signing secrets are sealed: copy the key file of the old network to {data / KEY_FILE} "
+            "first, or start it with --secret-key-file"
         )
+    _warn_of_keys(keys, manifest.created)
 
 
 def _connect(url: str, client: Client) -> Request:
@@ -255,6 +373,13 @@ def _check_files(source: Path, manifest: Manifest) -> None:
     expected = {*map(_dispatcher_file, manifest.dispatchers), *map(_server_file, manifest.servers)}
     if set(manifest.files) != expected:
         fail(f"{where} must describe exactly the databases of the network that it names", USAGE)
+    _check_digests(source, manifest)
+    for name in manifest.files:
+        _check_database(source / name, str(source / name))
+
+
+def _check_digests(source: Path, manifest: Manifest) -> None:
+    """Ends the command unless all files of the manifest are there, as it describes them."""
     for name, described in manifest.files.items():
         path = source / name
         if any(part.is_symlink() for part in (path, *path.parents) if source in part.parents):
@@ -268,7 +393,6 @@ def _check_files(source: Path, manifest: Manifest) -> None:
                 f"got {found.bytes} and {found.sha256}",
                 USAGE,
             )
-        _check_database(path, str(path))
 
 
 def _copy(source: Path, target: Path, described: File) -> None:

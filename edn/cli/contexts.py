@@ -1,7 +1,7 @@
 """`edn context`: named networks with a URL and a key file.
 
 Contexts are stored in `contexts.json` in the folder EDN_CONFIG, else in $XDG_CONFIG_HOME/edn or
-~/.config/edn, readable by the owner only. A context contains the path of a key file, never the key.
+~/.config/edn, readable by the owner only. A context contains paths of files (API key, TLS), never a key.
 
 Precedence: the options `--url` and `--key`; EDN_URL and EDN_KEY; the context of `--context` or EDN_CONTEXT;
 the context of `edn context use`; the network on this machine.
@@ -28,6 +28,10 @@ class Context(msgspec.Struct, frozen=True):
     url: str
     #: file with the API key
     key_file: str | None = None
+    #: files for https: the network's authority, the client's certificate and its key
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
 
 
 class _Contexts(msgspec.Struct):
@@ -76,6 +80,10 @@ def enter(name: str | None) -> None:
         fail(f'context "{chosen}" does not exist; see `edn context list`', USAGE)
     # Every client of this process reads these variables.
     os.environ.setdefault("EDN_URL", context.url)
+    # A certificate and its key belong together, and to the network of their context.
+    for name, file in (("CA", context.tls_ca), ("CERT", context.tls_cert), ("KEY", context.tls_key)):
+        if file is not None:
+            os.environ.setdefault(f"EDN_TLS_{name}", file)
     if context.key_file is not None and "EDN_KEY" not in os.environ:
         try:
             os.environ["EDN_KEY"] = Path(context.key_file).read_text().strip()
@@ -88,12 +96,18 @@ def set_context(
     name: NameArgument,
     url: Annotated[str, typer.Option("--url", help="URL of the network; separate several with commas.")],
     key_file: Annotated[Path | None, typer.Option(help="File with the API key.")] = None,
+    tls_ca: Annotated[Path | None, typer.Option(help="Certificate authority, in PEM.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Client certificate, in PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Private key of the client certificate.")] = None,
 ) -> None:
     """Create or change a context. The first one becomes the current one."""
     if not url.startswith(("http://", "https://")):
         fail(f'--url must begin with http:// or https://, got "{url}"', USAGE)
     contexts = _load()
-    contexts.contexts[name] = Context(url, None if key_file is None else str(key_file.absolute()))
+    if (tls_cert is None) != (tls_key is None):
+        fail("--tls-cert and --tls-key must be given together", USAGE)
+    files = [None if file is None else str(file.absolute()) for file in (key_file, tls_ca, tls_cert, tls_key)]
+    contexts.contexts[name] = Context(url, *files)
     contexts.current = contexts.current or name
     _save(contexts)
     typer.echo(f"context {name}: {url}" + (" (current)" if contexts.current == name else ""))

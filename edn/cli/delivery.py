@@ -56,12 +56,26 @@ def show_delivery(id: SubscriptionArgument, url: UrlOption = DEFAULT_URL, json: 
 
 
 @app.command()
-def attempts(id: SubscriptionArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
+def attempts(
+    id: SubscriptionArgument,
+    bodies: Annotated[
+        bool, typer.Option("--bodies", help="Print the bodies of requests and answers.")
+    ] = False,
+    url: UrlOption = DEFAULT_URL,
+    json: JsonOption = False,
+) -> None:
     """List the last attempts at its address, newest first."""
     with connected(url) as client:
         found = client.attempts(id)
     if json:
         show_json(found)
+        return
+    if bodies:
+        for one in found:
+            typer.echo(f"{one.time} {one.outcome} {one.webhook_id} {one.status or one.reason or ''}".rstrip())
+            typer.echo(f"  request: {'not in memory any more' if one.request is None else one.request}")
+            if one.answer:
+                typer.echo(f"  answer: {one.answer}")
         return
     show_rows(
         ("time", "outcome", "status", "seconds", "notifications", "next attempt", "reason", "answer"),

@@ -69,6 +69,14 @@ def import_(
     say(f"imported {counted(done.subscriptions, 'subscription')} in {seconds:.1f} s ({rate:,.0f} per second)")
     if done.expired:
         say(f"skipped {counted(done.expired, 'expired subscription')}")
+    if done.without_credentials:
+        say(
+            f"paused {counted(len(done.without_credentials), 'subscription')} whose credentials the file "
+            "does not contain; give them with `edn subscription change ID --credentials-file FILE`, then "
+            "`edn resume ID`:"
+        )
+        for id in done.without_credentials:
+            typer.echo(id)
     if done.secrets:
         say(
             f"{counted(len(done.secrets), 'address', 'addresses')} with a new signing secret; copy them now, "
@@ -93,6 +101,8 @@ class Imported:
     subscriptions: int = 0
     paused: int = 0
     expired: int = 0
+    #: ids of subscriptions whose credentials the file does not contain; they are paused
+    without_credentials: list[str] = field(default_factory=list)
     secrets: list[Secret] = field(default_factory=list)
 
 
@@ -136,8 +146,14 @@ def _body(found: dict[str, Any]) -> dict[str, Any]:
     body = {name: found[name] for name in wanted if found.get(name) is not None}
     sink = found.get("sink")
     if sink is not None:
-        body["sink"] = {name: value for name, value in sink.items() if value is not None}
+        body["sink"] = _without_nulls(sink)
     return {**body, "from": "now"}
+
+
+def _without_nulls(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {name: _without_nulls(one) for name, one in value.items() if one is not None}
 
 
 async def _import(url: str, path: str, parallel: int, advance: Callable[[int], None]) -> Imported:
@@ -156,6 +172,15 @@ async def _import(url: str, path: str, parallel: int, advance: Callable[[int], N
             if _is_expired(found, now):
                 done.expired += 1
                 continue
+            if isinstance(found.get("sink"), dict) and _lacks_credentials(found["sink"]):
+                if "id" not in found:
+                    fail(
+                        f"{path}: a subscription with credentials must have an id, as in an `edn export`",
+                        USAGE,
+                    )
+                del found["sink"]["credentials"]
+                done.without_credentials.append(found["id"])
+                found["state"] = "paused"
             if found.get("state") == "paused":
                 if "id" not in found:
                     fail(f"{path}: a paused subscription must have an id, as in an `edn export`", USAGE)
@@ -178,6 +203,12 @@ async def _import(url: str, path: str, parallel: int, advance: Callable[[int], N
     return done
 
 
+def _lacks_credentials(sink: dict[str, Any]) -> bool:
+    """Returns whether only the type of a sink's credentials is known, as in an export."""
+    credentials = sink.get("credentials")
+    return isinstance(credentials, dict) and set(credentials) == {"type"}
+
+
 def _split_topics(lines: Iterator[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Returns the topics at the beginning of a file, and the first line after them, if there is one."""
     topics: list[dict[str, Any]] = []
@@ -198,6 +229,8 @@ async def _create_topic(client: AsyncClient, topic: dict[str, Any]) -> bool:
             topic["attributes"],
             engine=topic.get("engine"),
             availability=topic.get("availability"),
+            closed=topic.get("closed"),
+            advertising=topic.get("advertising"),
             only_new=True,
         )
     except ProblemError as problem:

@@ -14,16 +14,20 @@ import socket
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edn.cli.certificates import Certificates, prepare_certificates
 from edn.cli.supervisor import Child, ChildFailedError, write_secret
 from edn.client import AsyncClient, ClientError, Health, Retries, Server
+from edn.errors import CannotStart
 from edn.formats.counts import counted
-from edn.runtime.private_files import keep_private, protect
+from edn.runtime.disk import keep_private, protect
+from edn.runtime.secret_box import KEY_FILE, create_key_file, read_key_file
 from edn.tools.console import say, show_json
 
 DEFAULT_SERVERS = 3
@@ -40,6 +44,7 @@ class Settings:
     servers: int | None
     demo: bool
     allow_loopback_sinks: bool
+    allow_sink_networks: tuple[str, ...]
     #: no API key is required
     open: bool
     json_ready: bool
@@ -52,6 +57,10 @@ class Settings:
     #: URL of the PostgreSQL database that holds log and shards in place of the folder
     database: str | None = None
     allow_single_database: bool = False
+    #: keys of stored secrets; by default a file in the folder
+    secret_key_file: Path | None = None
+    #: serve https with certificates of a development authority
+    tls: bool = False
 
 
 class StartError(Exception):
@@ -67,7 +76,11 @@ class Folder:
     path: Path
     lock: int
     secret: Path
+    #: file with the keys of stored secrets, shared by all processes; None if other settings name the keys
+    secret_keys: Path | None
     servers: tuple[str, ...]
+    #: certificates, with --tls
+    certificates: Certificates | None
     #: port of each dispatcher; chosen before the start, so that servers can start at the same time
     ports: dict[str, int]
 
@@ -95,15 +108,68 @@ def prepare(settings: Settings) -> Iterator[Folder]:
             except OSError as error:
                 secret.unlink(missing_ok=True)
                 raise StartError(f"cannot write {secret}: {error.strerror}") from error
+        keys = _secret_keys(settings)
         ports: dict[str, int] = {}
         for number, name in enumerate(_dispatcher_names(settings)):
             port = _usable_port(settings.host, settings.port and settings.port + number)
             while port in ports.values():  # the system may offer a free port twice
                 port = _usable_port(settings.host, 0)
             ports[name] = port
-        yield Folder(path=path, lock=lock, secret=secret, servers=_server_names(settings), ports=ports)
+        yield Folder(
+            path=path,
+            lock=lock,
+            secret=secret,
+            secret_keys=keys,
+            certificates=_certificates(settings),
+            servers=_server_names(settings),
+            ports=ports,
+        )
     finally:
         os.close(lock)
+
+
+def _secret_keys(settings: Settings) -> Path | None:
+    """Returns the key file of the processes, a new one in a new folder; None if they find their keys."""
+    if settings.secret_key_file is None:
+        has_variable = any(name.startswith("EDN_") and "SECRET_KEY" in name for name in os.environ)
+        if has_variable or _names(settings.config_file, "secret-key-file"):
+            return None
+    file = settings.secret_key_file or settings.data / KEY_FILE
+    try:
+        if settings.secret_key_file is None and not file.exists():
+            create_key_file(file)
+        read_key_file(file)
+    except CannotStart as error:
+        raise StartError(str(error)) from error
+    except OSError as error:
+        raise StartError(f"cannot write {file}: {error.strerror}") from error
+    return file
+
+
+def _certificates(settings: Settings) -> Certificates | None:
+    if _names(settings.config_file, "tls-cert"):
+        raise StartError(
+            "tls-cert in the settings file is for processes that are started one by one; `edn up --tls` "
+            "makes certificates",
+            usage=True,
+        )
+    if not settings.tls:
+        return None
+    try:
+        return prepare_certificates(settings.data / "tls", settings.host)
+    except (OSError, ValueError) as error:
+        raise StartError(f"cannot create certificates in {settings.data / 'tls'}: {error}") from error
+
+
+def _names(config_file: Path | None, setting: str) -> bool:
+    """Tells whether a settings file has a setting; the processes report its errors."""
+    if config_file is None:
+        return False
+    try:
+        sections = tomllib.loads(config_file.read_text(encoding="utf-8")).values()
+    except (OSError, ValueError):
+        return False
+    return any(isinstance(section, dict) and setting in section for section in sections)
 
 
 def _lock(lock: int, path: Path) -> None:
@@ -173,13 +239,15 @@ def _usable_port(host: str, port: int) -> int:
 
 
 def _dispatcher_names(settings: Settings) -> list[str]:
-    """Returns dispatcher, dispatcher2, …: at least those whose logs the folder contains."""
+    """Returns dispatcher, dispatcher2, …: at least those that the folder names."""
     held = 1
     while (settings.data / f"dispatcher{held + 1}").is_dir():
         held += 1
     wanted = settings.dispatchers or held
+    if settings.database is None:
+        return ["dispatcher"]
     if wanted < held:
-        say(f"the folder contains the logs of {held} dispatchers: starting all of them")
+        say(f"the network has had {held} dispatchers: starting all of them")
     return ["dispatcher", *(f"dispatcher{number}" for number in range(2, max(wanted, held) + 1))]
 
 
@@ -214,7 +282,8 @@ class Network:
         # A wildcard address can be listened on, but not connected to.
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
         shown = f"[{host}]" if ":" in host else host
-        self._urls = {name: f"http://{shown}:{port}" for name, port in folder.ports.items()}
+        scheme = "http" if folder.certificates is None else "https"
+        self._urls = {name: f"{scheme}://{shown}:{port}" for name, port in folder.ports.items()}
         self._url = ",".join(self._urls.values())
         self._stop_requests = 0
 
@@ -226,6 +295,12 @@ class Network:
             loop.add_signal_handler(number, self._request_stop, stop)
         if self._settings.with_stdin:
             threading.Thread(target=self._watch_stdin, args=(loop, stop), daemon=True).start()
+        # Those of the user's client; processes have others.
+        for name in ("CA", "CERT", "KEY"):
+            os.environ.pop(f"EDN_TLS_{name}", None)
+        certificates = self._folder.certificates
+        if certificates is not None:
+            os.environ["EDN_TLS_CA"] = str(certificates.ca)
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(self._serve(group, stop))
             # A signal during the start stops at once.
@@ -277,14 +352,19 @@ class Network:
     async def _start(self, group: asyncio.TaskGroup) -> None:
         folder, settings = self._folder, self._settings
         shared = ["--secret-file", str(folder.secret)]
+        if folder.secret_keys is not None:
+            shared += ["--secret-key-file", str(folder.secret_keys)]
+        if folder.certificates is not None:
+            shared += folder.certificates.options
         if settings.allow_loopback_sinks:
             shared.append("--allow-loopback-sinks")
+        for network in settings.allow_sink_networks:
+            shared += ["--allow-sink-network", network]
         if settings.config_file is not None:
             shared += ["--config-file", str(settings.config_file)]
         for name, port in folder.ports.items():
             command = ["dispatcher", *self._store(folder.path / name), "--host", settings.host]
-            for other, url in self._urls.items():
-                command += ["--peer", url] if other != name else []
+            command += [] if settings.database is None else ["--name", name]
             command += ["--open"] if settings.open else []
             self._spawn(group, name, [*command, "--port", str(port), *shared])
         for name in folder.servers:
@@ -369,7 +449,9 @@ class Network:
 
     def _announce(self, servers: list[Server]) -> None:
         if self._settings.json_ready:
-            show_json({"ready": True, "url": self._url, "servers": servers})
+            certificates = self._folder.certificates
+            tls = {} if certificates is None else {"tls_ca": str(certificates.ca)}
+            show_json({"ready": True, "url": self._url, "servers": servers, **tls})
             return
         first = next(iter(self._urls.values()))
         key = ""
@@ -377,9 +459,17 @@ class Network:
             key = f"  export EDN_KEY=$(edn --key-file {self._folder.secret} key create me --scope admin)\n"
         activate = "" if shutil.which("edn") else f"  . {Path(sys.prefix, 'bin', 'activate')}\n"
         option = "" if self._url == "http://127.0.0.1:8080" else f"export EDN_URL={self._url}\n  "
+        curl = ""
+        if self._folder.certificates is not None:
+            authority = self._folder.certificates.ca
+            option += f"export EDN_TLS_CA={authority}\n  "
+            curl = (
+                f"Certificates are signed by {authority}, for development; trust it with `edn --tls-ca`, "
+                f"EDN_TLS_CA or `curl --cacert`\n"
+            )
         say(
             f"The network is running: {self._url}, {len(servers)} servers, data in {self._folder.path}\n"
-            f"Dashboard: {first}  API reference: {first}/docs\n"
+            f"Dashboard: {first}  API reference: {first}/docs\n{curl}"
             f"Try, in another terminal:\n{activate}{key}"
             f"  {option}edn topic create trades symbol:string price:number\n"
             "  edn listen --topic trades --filter 'price > 30'\n"

@@ -100,37 +100,48 @@ def _publish_arguments(topic: str, data: list[str], key: str | None, url: str, j
             published = client.publish_many(topic, events, idempotency_key=key)
         else:
             try:
-                published = Published(accepted=1, ids=[client.publish(topic, events[0], idempotency_key=key)])
+                id = client.publish(topic, events[0], idempotency_key=key)
+                published = Published(1, [id]) if id else Published(0, [], [0])
             except ProblemError as problem:
                 problem.index = None  # there is only one event
                 raise
     show(json, published, *published.ids)
+    if not json:
+        _say_dropped(len(published.unadvertised))
 
 
 def _publish_lines(
     topic: str, lines: BinaryIO, size: int | None, key: str | None, batch: int, url: str, json: bool
 ) -> None:
-    done = 0
+    done = dropped = 0
     key = key or uuid.uuid4().hex
     with connected(url) as client, show_progress("publishing", is_bytes=True, total=size) as advance:
         numbered = _read_lines(lines, advance)
         try:
             while group := list(islice(numbered, batch)):
-                _publish_batch(client, topic, group, f"{key}/{done}" if done else key, done)
+                dropped += _publish_batch(client, topic, group, f"{key}/{done}" if done else key, done)
                 done += len(group)
         except InvalidLineError as error:
             fail(f"{error}\n{_before(done)}", USAGE)
     if json:
-        show_json({"accepted": done})
+        show_json({"accepted": done - dropped, **({"unadvertised": dropped} if dropped else {})})
     else:
-        say(f"{counted(done, 'event')} published")
+        say(f"{counted(done - dropped, 'event')} published")
+        _say_dropped(dropped)
 
 
-def _publish_batch(client: Client, topic: str, batch: list[tuple[int, bytes]], key: str, done: int) -> None:
+def _say_dropped(count: int) -> None:
+    if count:
+        say(f"{counted(count, 'event')} dropped, because nothing that is advertised covers them")
+
+
+def _publish_batch(client: Client, topic: str, batch: list[tuple[int, bytes]], key: str, done: int) -> int:
+    """Publishes some lines; returns how many of them the topic has dropped."""
     from edn.client import ProblemError
 
     try:
-        client.publish_many(topic, (event for _, event in batch), idempotency_key=key)
+        published = client.publish_many(topic, (event for _, event in batch), idempotency_key=key)
+        return len(published.unadvertised)
     except ProblemError as problem:
         if problem.index is None:
             raise

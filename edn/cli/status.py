@@ -13,6 +13,7 @@ from edn.formats.counts import counted
 from edn.tools.console import DEFAULT_URL, JsonOption, UrlOption, connected, show_json
 
 if TYPE_CHECKING:
+    from edn.api.ownership import Ownership
     from edn.client import Dispatcher, Server, moving
 
 T = TypeVar("T")
@@ -30,6 +31,7 @@ def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
         servers = client.servers()
         topics = client.topics()
         clock = _if_permitted(client.clock)
+        ownership = _if_permitted(client.ownership)
         repartitions = _if_permitted(lambda: client.run(moving.repartitions()))
     if json:
         shown = {
@@ -39,6 +41,7 @@ def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
             "dispatchers": dispatchers,
             "servers": servers,
             "clock": clock,
+            "ownership": ownership,
         }
         show_json(shown if repartitions is None else {**shown, "partition": repartitions})
         return
@@ -46,6 +49,8 @@ def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
     typer.echo(f"{url}: {state}, {counted(len(topics), 'topic')}")
     _show_dispatchers(dispatchers, url)
     _show_servers(servers)
+    if ownership is not None and ownership.engine != "sqlite":
+        _show_ownership(ownership)
     if clock is not None and clock.is_suspect:
         typer.echo("\n".join(clocks.describe(clock)))
     if repartitions is not None:
@@ -68,14 +73,13 @@ def _show_dispatchers(dispatchers: list[Dispatcher], url: str) -> None:
         notes = [
             "asked" if one.asked and len(dispatchers) > 1 else None,
             "leader" if one.leader else None,
-            "not in sync" if one.reachable and not one.level else None,
-            one.failure,
+            "its log is forwarded by another one" if one.draining else None,
         ]
         rows.append(
             (
                 one.url or (url if one.asked else ""),
-                "ready" if one.ready else "not ready" if one.reachable else "offline",
-                one.log or "",
+                "ready" if one.ready else "offline",
+                one.log,
                 ", ".join(note for note in notes if note),
             )
         )
@@ -99,6 +103,23 @@ def _show_servers(servers: list[Server]) -> None:
         ),
         right=NUMBERS,
     )
+
+
+def _show_ownership(found: Ownership) -> None:
+    show_rows(
+        ("owner of", "", "state", "process", "since", "takeovers"),
+        (
+            (one.kind, one.id, one.state, one.holder, one.since or "", number(one.takeovers))
+            for one in found.leases
+        ),
+        right=("takeovers",),
+    )
+    standbys = ", ".join(
+        f"{one.name or 'a standby'}{f' ({one.sync})' if one.sync else ''}"
+        + (f", {one.lag_bytes:,} bytes behind" if one.lag_bytes else "")
+        for one in found.replicas
+    )
+    typer.echo(f"{counted(found.spares, 'spare')} waiting; the database has {standbys or 'no standby'}")
 
 
 def _show_repartitions(found: moving.Repartitions) -> None:

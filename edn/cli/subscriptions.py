@@ -9,11 +9,24 @@ import typer
 
 from edn.cli.arguments import FILTER_HELP, read_filter, read_secret_file
 from edn.cli.output import JsonLinesOption, filter_text, for_each, show, show_rows
+from edn.cli.sink_options import (
+    SETTINGS,
+    CredentialsOption,
+    ExponentialOption,
+    GiveUpOption,
+    HeaderOption,
+    OrderedOption,
+    PermanentOption,
+    RateOption,
+    ScheduleOption,
+    TimeoutOption,
+    read_settings,
+)
 from edn.formats.counts import counted
 from edn.tools.console import DEFAULT_URL, USAGE, JsonOption, UrlOption, connected, fail, say, show_json
 
 if TYPE_CHECKING:
-    from edn.client import Client, Subscription
+    from edn.client import Client, Sink, Subscription
 
 app = typer.Typer(help="Show, change and renew a subscription.", no_args_is_help=True)
 
@@ -36,6 +49,7 @@ def subscribe(
         str, typer.Argument(help="Topic, or subtree: 'stocks.**' is stocks and all topics below it.")
     ],
     filter: Annotated[str | None, typer.Argument(help=FILTER_HELP)] = None,
+    where: Annotated[str | None, typer.Option("--filter", help="The filter, as an option.")] = None,
     to: Annotated[str | None, typer.Option("--to", help="URL that notifications are posted to.")] = None,
     stream: Annotated[
         bool, typer.Option("--stream", help="Make a stream, to be read with `edn listen --id`.")
@@ -61,6 +75,15 @@ def subscribe(
     secret_file: Annotated[
         Path | None, typer.Option(help="File with the signing secret. Default: a generated one.")
     ] = None,
+    header: HeaderOption = None,
+    credentials_file: CredentialsOption = None,
+    timeout: TimeoutOption = None,
+    schedule: ScheduleOption = None,
+    exponential: ExponentialOption = None,
+    give_up: GiveUpOption = None,
+    permanent: PermanentOption = None,
+    rate: RateOption = None,
+    ordered: OrderedOption = None,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
@@ -71,10 +94,23 @@ def subscribe(
     """
     if stream == (to is not None):
         fail("give either --to URL or --stream", USAGE)
+    if filter is not None and where is not None:
+        fail("give the filter once: as an argument or with --filter", USAGE)
+    settings = read_settings(
+        header=header,
+        credentials_file=credentials_file,
+        timeout=timeout,
+        schedule=schedule,
+        exponential=exponential,
+        give_up=give_up,
+        permanent=permanent,
+        rate=rate,
+        ordered=ordered,
+    )
     with connected(url) as client:
         made = client.subscribe(
             topic,
-            read_filter(filter),
+            read_filter(where if filter is None else filter),
             url=to,
             recipient=recipient,
             format=format,
@@ -84,6 +120,7 @@ def subscribe(
             owner=owner,
             since=since,
             secret=read_secret_file(secret_file),
+            **settings,
         )
     show(json, made, made.id)
     warn(made)
@@ -104,15 +141,15 @@ def pause(ids: IdsArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = Fal
 
 
 def resume(
-    id: IdArgument,
+    ids: IdsArgument,
     to: Annotated[str | None, typer.Option("--to", help="New URL for notifications.")] = None,
     recipient: Annotated[str | None, typer.Option(help="Recipient behind the new URL.")] = None,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Resume a paused subscription. Its buffered notifications are delivered first."""
+    """Resume paused subscriptions. Their buffered notifications are delivered first."""
     with connected(url) as client:
-        show(json, client.resume(id, url=to, recipient=recipient), f"resumed {id}")
+        for_each(ids, lambda id: show(json, client.resume(id, url=to, recipient=recipient), f"resumed {id}"))
 
 
 def unsubscribe(ids: IdsArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
@@ -129,12 +166,15 @@ def unsubscribe(ids: IdsArgument, url: UrlOption = DEFAULT_URL, json: JsonOption
 def subscriptions(
     topic: Annotated[str | None, typer.Option(help="Only this topic or subtree.")] = None,
     owner: Annotated[str | None, typer.Option(help="Only this owner.")] = None,
+    dead: Annotated[
+        bool, typer.Option("--dead", help="Only those that no advertisement of their topic can match.")
+    ] = False,
     url: UrlOption = DEFAULT_URL,
     json: JsonLinesOption = False,
 ) -> None:
     """List subscriptions."""
     with connected(url) as client:
-        found = client.subscriptions(topic=topic, owner=owner)
+        found = client.subscriptions(topic=topic, owner=owner, dead=dead)
         if json:
             for one in found:
                 show_json(one)
@@ -153,7 +193,7 @@ def subscriptions(
             for one in found
         ]
     headings = ("id", "topic", "filter", "to", "recipient", "server", "state", "expires")
-    show_rows(headings, rows, none="there are no subscriptions")
+    show_rows(headings, rows, none=f"there are no {'dead ' if dead else ''}subscriptions")
 
 
 @app.command("show")
@@ -176,6 +216,8 @@ def _lines(found: Subscription) -> list[str]:
     if sink is not None and (sink.format or sink.consent):
         consent = ", asks for consent" if sink.consent else ""
         lines.append(f"  format   {sink.format or 'json'}{consent}")
+    if sink is not None:
+        lines += _settings_lines(sink)
     lines += [
         f"  owner    {found.owner}",
         f"  created  {found.created}",
@@ -187,8 +229,38 @@ def _lines(found: Subscription) -> list[str]:
         lines += [f"    not {one.topic}: {one.reason}" for one in found.left_out or []]
     else:
         lines.append(f"  server   {found.server}")
+    if found.advertised is False:
+        lines.append("  dead     no advertisement of the topic can match the filter")
     if found.delivery is not None:
         lines.append(f"  delivery {found.delivery.state}, see `edn delivery show {found.id}`")
+    return lines
+
+
+def _settings_lines(sink: Sink) -> list[str]:
+    """Describes the settings of a sink, without the values of headers, which may be secret."""
+    lines = []
+    if sink.headers:
+        lines.append(f"  headers  {', '.join(sorted(sink.headers))}")
+    if sink.credentials is not None:
+        lines.append(f"  sends    {sink.credentials.type} credentials")
+    if sink.timeout is not None:
+        lines.append(f"  timeout  {sink.timeout:g} s")
+    if sink.retry is not None:
+        retry, parts = sink.retry, []
+        if retry.schedule is not None:
+            parts.append("after " + ", ".join(f"{one:g}" for one in retry.schedule) + " s")
+        if retry.exponential is not None:
+            growth = retry.exponential
+            parts.append(f"after {growth.first:g} s, times {growth.factor:g} up to {growth.longest:g} s")
+        if retry.give_up is not None:
+            parts.append(f"for {retry.give_up:g} s")
+        if retry.permanent:
+            parts.append("never after " + ", ".join(map(str, retry.permanent)))
+        lines.append(f"  retries  {', '.join(parts)}")
+    if sink.rate is not None:
+        lines.append(f"  rate     {sink.rate:g} per second")
+    if sink.ordered is False:
+        lines.append("  order    none: each notification is retried alone")
     return lines
 
 
@@ -206,16 +278,45 @@ def change(
     expires: Annotated[
         str | None, typer.Option(help="New expiry: a duration such as 1h, an RFC 3339 time, or never.")
     ] = None,
+    header: HeaderOption = None,
+    credentials_file: CredentialsOption = None,
+    timeout: TimeoutOption = None,
+    schedule: ScheduleOption = None,
+    exponential: ExponentialOption = None,
+    give_up: GiveUpOption = None,
+    permanent: PermanentOption = None,
+    rate: RateOption = None,
+    ordered: OrderedOption = None,
+    default_delivery: Annotated[
+        bool,
+        typer.Option("--default-delivery", help="Remove headers, credentials, retries, timeout and rate."),
+    ] = False,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Change parts of a subscription in place. No event is lost or delivered twice; other parts stay."""
+    """Change parts of a subscription in place. No event is lost or delivered twice; other parts stay.
+
+    Headers and retries are replaced as a whole. Another URL keeps no headers, credentials and other settings.
+    """
     from edn.client import KEEP
 
     if filter is not None and everything:
         fail("give either --filter or --everything", USAGE)
+    settings = read_settings(
+        header=header,
+        credentials_file=credentials_file,
+        timeout=timeout,
+        schedule=schedule,
+        exponential=exponential,
+        give_up=give_up,
+        permanent=permanent,
+        rate=rate,
+        ordered=ordered,
+    )
+    if default_delivery:
+        settings = {**dict.fromkeys(SETTINGS), **settings}
     given = (filter, to, recipient, format, consent, expires)
-    if not everything and all(one is None for one in given):
+    if not everything and not settings and all(one is None for one in given):
         fail("give at least one part to change, such as --filter or --to", USAGE)
     with connected(url) as client:
         changed = client.change(
@@ -226,6 +327,7 @@ def change(
             format=KEEP if format is None else format,
             consent=KEEP if consent is None else consent,
             expires=KEEP if expires is None else None if expires == "never" else expires,
+            **settings,
         )
     show(json, changed, *_lines(changed))
     warn(changed)

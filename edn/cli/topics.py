@@ -31,7 +31,7 @@ AttributesArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="NAME:TYPE...",
-        help="Attributes; types are number, integer, string, boolean and time; string[] is an array of "
+        help="Attributes; types: number, integer, string, boolean, time, bytes; string[] is an array of "
         "strings. Dots in a name lead into nested objects: seller.city:string.",
     ),
 ]
@@ -40,6 +40,13 @@ ClosedOption = Annotated[
     typer.Option(
         "--closed/--open",
         help="Refuse or keep fields of events that are not attributes. Default for a new topic: keep.",
+    ),
+]
+AdvertisingOption = Annotated[
+    str | None,
+    typer.Option(
+        help="What happens to events that are not advertised: off (accepted), deliver (dropped) or guard "
+        "(refused)."
     ),
 ]
 EngineOption = Annotated[str | None, typer.Option(help="Matching engine. Default: that of the network.")]
@@ -58,6 +65,7 @@ def create(
     engine: EngineOption = None,
     availability: AvailabilityOption = None,
     closed: ClosedOption = None,
+    advertising: AdvertisingOption = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Leave a topic that exists as it is.")
     ] = False,
@@ -75,7 +83,13 @@ def create(
     with connected(url) as client:
         try:
             topic = client.create_topic(
-                name, pairs, engine=engine, availability=seconds, closed=closed, only_new=True
+                name,
+                pairs,
+                engine=engine,
+                availability=seconds,
+                closed=closed,
+                advertising=advertising,
+                only_new=True,
             )
         except ProblemError as problem:
             if problem.status != 412:
@@ -102,6 +116,7 @@ def change(
     engine: Annotated[str | None, typer.Option(help="Matching engine.")] = None,
     availability: AvailabilityOption = None,
     closed: ClosedOption = None,
+    advertising: AdvertisingOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removing anything.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the change without making it.")] = False,
     url: UrlOption = DEFAULT_URL,
@@ -146,9 +161,25 @@ def change(
             engine=engine,
             availability=seconds,
             closed=closed,
+            advertising=advertising,
             revision=old.revision or None,
         )
+    if topic.narrowed_advertisements:
+        say(f"{topic.narrowed_advertisements:,} advertisements do not cover events with the new attributes")
     show(json, topic, f"topic {topic.name}: {_attributes(topic)}")
+
+
+@app.command()
+def schema(
+    name: NameArgument,
+    publisher: Annotated[
+        str | None, typer.Option(help="Only with the advertisements of this publisher.")
+    ] = None,
+    url: UrlOption = DEFAULT_URL,
+) -> None:
+    """Print the JSON Schema of a topic's events, with its advertisements as alternatives."""
+    with connected(url) as client:
+        show_json(client.topic_schema(name, publisher=publisher))
 
 
 def _changes(old: Mapping[str, str | list[str]], new: Mapping[str, str | list[str]]) -> list[str]:

@@ -2,7 +2,9 @@
 
 DATA/lock              locked while the supervisor or one of its children runs
 DATA/secret            the network's secret, readable by its owner only
-DATA/dispatcher/       the log and the directory; further dispatchers use dispatcher2/ …
+DATA/secret-keys       the key of stored secrets, likewise, unless another one is given
+DATA/tls/              with --tls: a development authority and the certificate of all processes
+DATA/dispatcher/       the log and the directory
 DATA/servers/s1/ …     one folder per server
 DATA/logs/             output of the processes
 """
@@ -25,7 +27,9 @@ def up(
     dispatchers: Annotated[
         int | None,
         typer.Option(
-            min=1, max=16, help="Number of dispatchers. Default: 1 in a new folder, else all in it."
+            min=1,
+            max=16,
+            help="Number of dispatchers; several need --database. Default: as before, or 1.",
         ),
     ] = None,
     port: Annotated[
@@ -45,11 +49,25 @@ def up(
     allow_single_database: Annotated[
         bool, typer.Option(help="Accept a database without a synchronous replica.")
     ] = False,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Serve https with certificates of a new development authority.")
+    ] = False,
+    secret_key_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the keys of stored secrets. Default: a new key in the data folder."),
+    ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Run sample traffic with a live view.")] = False,
     allow_loopback_sinks: Annotated[
         bool,
         typer.Option(help="Allow notifications to addresses on this machine. Not for production."),
     ] = True,
+    allow_sink_network: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CIDR",
+            help="Private network whose addresses may be sinks, also over plain http. Repeatable.",
+        ),
+    ] = None,
     open: Annotated[
         bool | None,
         typer.Option(
@@ -75,22 +93,35 @@ def up(
     import asyncio
 
     from edn.cli.network import Network, Settings, StartError, prepare
+    from edn.runtime.config import parse_sink_network
     from edn.runtime.process import is_loopback
 
+    for network in allow_sink_network or ():
+        try:
+            parse_sink_network(network)
+        except ValueError:
+            fail(
+                "--allow-sink-network must be a network such as 10.0.0.0/8, not all addresses, "
+                f'got "{network}"',
+                USAGE,
+            )
     if database is not None and data is not None:
         fail("--data must not be given together with --database", USAGE)
-    if database is not None and (dispatchers or 1) > 1:
-        fail("--dispatchers must be 1 with --database, got " + str(dispatchers), USAGE)
+    if database is None and dispatchers is not None and dispatchers > 1:
+        fail(f"--dispatchers must be 1 without --database, which they share, got {dispatchers}", USAGE)
     settings = Settings(
         data=(data or Path(".edn")).absolute(),
         database=database,
         allow_single_database=allow_single_database,
+        tls=tls,
+        secret_key_file=None if secret_key_file is None else secret_key_file.absolute(),
         host=host,
         port=port,
         servers=servers,
         dispatchers=dispatchers,
         demo=demo,
         allow_loopback_sinks=allow_loopback_sinks,
+        allow_sink_networks=tuple(allow_sink_network or ()),
         open=is_loopback(host) if open is None else open,
         json_ready=json_ready,
         with_stdin=with_stdin,

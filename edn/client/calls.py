@@ -76,10 +76,35 @@ class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
     location: list[float] | None = None
     #: replay of retained events from "now" (none), a time, or a duration ago; None: all of them
     since: ExpiresLike = None
+    #: static headers of every request
+    headers: Mapping[str, str] | None = None
+    #: such as {"type": "bearer", "token": "…"}; types: bearer, basic, api_key, oauth2, certificate
+    credentials: Mapping[str, Any] | None = None
+    #: seconds or a duration per attempt
+    timeout: float | str | None = None
+    #: "schedule" (delays) or "exponential" ("first", "factor", "longest"), "give_up", "permanent" (statuses)
+    retry: Mapping[str, Any] | None = None
+    #: deliveries per second
+    rate: float | None = None
+    #: False: a failing notification does not hold back later ones
+    ordered: bool | None = None
+
+    def __repr__(self) -> str:
+        # Logs and failed assertions must not print secrets.
+        return f"NewSubscription(topic={self.topic!r}, url={self.url!r}, id={self.id!r}, …)"
 
     def body(self) -> dict[str, Any]:
         sink = drop_none(
-            recipient=self.recipient, format=self.format, consent=self.consent, secret=self.secret
+            recipient=self.recipient,
+            format=self.format,
+            consent=self.consent,
+            secret=self.secret,
+            headers=self.headers,
+            credentials=self.credentials,
+            timeout=self.timeout,
+            retry=self.retry,
+            rate=self.rate,
+            ordered=self.ordered,
         )
         if self.url is None and sink:
             raise InvalidInput(f"{next(iter(sink))} requires a url", pointer="/sink")
@@ -105,15 +130,23 @@ def create_topic(
     engine: str | None = None,
     availability: float | str | None = None,
     closed: bool | None = None,
+    advertising: str | None = None,
     only_new: bool = False,
     revision: int | None = None,
 ) -> Call[Topic]:
     """Creates or changes a topic; `attributes` maps names to types, `["string"]` for an array of strings.
 
-    `closed`: whether events with other fields are refused. `only_new` refuses a topic that exists, `revision`
-    one that was changed since; both with the status 412.
+    `closed`: whether events with other fields are refused. `advertising`: what happens to events that their
+    publishers have not advertised: "off", "deliver" (dropped) or "guard" (refused). `only_new` refuses a
+    topic that exists, `revision` one that was changed since; both with the status 412.
     """
-    body = drop_none(attributes=dict(attributes), engine=engine, availability=availability, closed=closed)
+    body = drop_none(
+        attributes=dict(attributes),
+        engine=engine,
+        availability=availability,
+        closed=closed,
+        advertising=advertising,
+    )
     headers = (
         {"If-None-Match": "*"} if only_new else {} if revision is None else {"If-Match": f'"{revision}"'}
     )
@@ -155,6 +188,12 @@ def subscribe(
     owner: str | None = None,
     location: list[float] | None = None,
     since: ExpiresLike = None,
+    headers: Mapping[str, str] | None = None,
+    credentials: Mapping[str, Any] | None = None,
+    timeout: float | str | None = None,
+    retry: Mapping[str, Any] | None = None,
+    rate: float | None = None,
+    ordered: bool | None = None,
 ) -> Call[Subscription]:
     """Subscribes: every matching event that is accepted after this returns is delivered to `url`.
 
@@ -162,6 +201,9 @@ def subscribe(
 
     `topic` may be a subtree: "stocks.**" is "stocks" and all topics below it, also later ones. Retained
     events are replayed first; `since` limits them ("now": none, a time, or a duration ago).
+
+    `headers`, `credentials`, `timeout`, `retry`, `rate` and `ordered` are settings of the sink, see
+    `NewSubscription`.
     """
     subscription = NewSubscription(
         topic=topic,
@@ -176,6 +218,12 @@ def subscribe(
         owner=owner,
         location=location,
         since=since,
+        headers=headers,
+        credentials=credentials,
+        timeout=timeout,
+        retry=retry,
+        rate=rate,
+        ordered=ordered,
     )
     return request("POST", "/v1/subscriptions", Subscription, subscription.body())
 
@@ -208,10 +256,12 @@ def subscription_page(
     limit: int | None = None,
     cursor: str | None = None,
     members: bool = False,
+    dead: bool = False,
 ) -> Call[SubscriptionPage]:
     """Returns one page of subscriptions; `subscriptions` iterates over all of them.
 
-    `members`: list the members of subtree subscriptions instead of the subscriptions themselves.
+    `members`: list the members of subtree subscriptions instead of the subscriptions themselves. `dead`: only
+    those that no advertisement of their topic can match.
     """
     query = drop_none(
         topic=topic,
@@ -219,6 +269,7 @@ def subscription_page(
         limit=None if limit is None else str(limit),
         cursor=cursor,
         members="true" if members else None,
+        dead="true" if dead else None,
     )
     return request("GET", "/v1/subscriptions", SubscriptionPage, query=query)
 
@@ -232,16 +283,35 @@ def change(
     format: str | Keep | None = KEEP,
     consent: bool | Keep | None = KEEP,
     expires: ExpiresLike | Keep = KEEP,
+    headers: Mapping[str, str] | Keep | None = KEEP,
+    credentials: Mapping[str, Any] | Keep | None = KEEP,
+    timeout: float | str | Keep | None = KEEP,
+    retry: Mapping[str, Any] | Keep | None = KEEP,
+    rate: float | Keep | None = KEEP,
+    ordered: bool | Keep | None = KEEP,
 ) -> Plan[Subscription]:
     """Changes parts of a subscription in place; no event is lost or delivered twice.
 
-    Another `url` does not keep format and consent of the previous one.
+    Another `url` does not keep format, consent, headers, credentials and the other settings of the previous
+    one.
 
     The interface replaces all parts, so the parts to keep are read first: if two clients change different
     parts at the same time, the later one wins for all of them.
     """
     old: Subscription | None = None
-    if KEEP in (filter, url, recipient, expires):
+    settings = {
+        "format": format,
+        "consent": consent,
+        "headers": headers,
+        "credentials": credentials,
+        "timeout": timeout,
+        "retry": retry,
+        "rate": rate,
+        "ordered": ordered,
+    }
+    # The settings of another URL are not kept.
+    keeping = [filter, url, recipient, expires, *(settings.values() if url is KEEP else ())]
+    if any(isinstance(one, Keep) for one in keeping):
         old = yield subscription(id)
     kept_sink = old.sink if old and old.sink else Sink(url="")
     new_filter = old.filter if isinstance(filter, Keep) and old else filter
@@ -249,12 +319,11 @@ def change(
     new_recipient = kept_sink.recipient if isinstance(recipient, Keep) else recipient
     new_expires = old.expires if isinstance(expires, Keep) and old else expires
     kept = kept_sink if isinstance(url, Keep) else Sink(url="")
-    sink = drop_none(
-        url=new_url,
-        recipient=new_recipient,
-        format=kept.format if isinstance(format, Keep) else format,
-        consent=kept.consent if isinstance(consent, Keep) else consent,
-    )
+    for name, value in settings.items():
+        if isinstance(value, Keep):
+            # The type of credentials alone keeps them.
+            settings[name] = _given(getattr(kept, name))
+    sink = drop_none(url=new_url, recipient=new_recipient, **settings)
     body = drop_none(
         filter=new_filter,
         sink=None if new_url is None else sink,
@@ -262,6 +331,13 @@ def change(
     )
     changed: Subscription = yield request("PUT", subscription_path(id), Subscription, body)
     return changed
+
+
+def _given(value: Any) -> Any:
+    """Returns a part of an answer as it is given in a request, without empty fields."""
+    if not isinstance(value, msgspec.Struct):
+        return value
+    return {name: _given(one) for name, one in msgspec.structs.asdict(value).items() if one is not None}
 
 
 def renew(id: str, expires: ExpiresLike) -> Call[Subscription]:
@@ -291,11 +367,12 @@ def unsubscribe(id: str) -> Call[None]:
 def publish(topic: str, event: Mapping[str, Any] | bytes, *, idempotency_key: str | None = None) -> Call[str]:
     """Publishes one event and returns its id; it is durable when this returns.
 
+    The id is empty if the topic drops events that are not advertised, and nothing covered this one.
     `event` is any JSON object; it may also contain `$id`, `$time` and `$availability`. As bytes, it is JSON
     text, which subscribers get as it is.
     """
     call = _publish(topic, encoding.event(event, 0), idempotency_key or uuid.uuid4().hex)
-    return call.then(lambda published: published.ids[0])
+    return call.then(lambda published: published.ids[0] if published.ids else "")
 
 
 def publish_many(
@@ -314,23 +391,27 @@ def publish_many(
     """
     key = idempotency_key or uuid.uuid4().hex
     ids: list[str] = []
+    dropped: list[int] = []
     encoded = (encoding.event(event, index) for index, event in enumerate(events))
     for chunk in chunks(encoded, MAX_EVENTS, MAX_BODY_BYTES):
         # The first request has the unchanged key, so that the ids of its events are key/0, key/1, …
-        chunk_key = f"{key}/{len(ids)}" if ids else key
+        sent = len(ids) + len(dropped)
+        chunk_key = f"{key}/{sent}" if sent else key
         try:
             answer: Published = yield _publish(topic, array(chunk), chunk_key)
         except ProblemError as problem:
-            raise problem.shifted(len(ids), tuple(ids)) from None
+            raise problem.shifted(sent, tuple(ids)) from None
         ids += answer.ids
+        dropped += [sent + place for place in answer.unadvertised]
         if on_accepted is not None:
             on_accepted(answer.accepted)
-    return Published(accepted=len(ids), ids=ids)
+    return Published(accepted=len(ids), ids=ids, unadvertised=dropped)
 
 
 def _publish(topic: str, body: bytes, key: str) -> Call[Published]:
     path = f"{topic_path(topic)}/events"
-    return Call(method="POST", path=path, body=body, headers=key_header(key), read=reading(Published))
+    read, headers = reading(Published), key_header(key)
+    return Call(method="POST", path=path, body=body, headers=headers, read=read, is_spread=True)
 
 
 # Explanations

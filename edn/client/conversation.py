@@ -30,6 +30,7 @@ from typing import Any, Generic, TypeVar, cast
 import httpx
 import msgspec
 
+from edn.client import tls
 from edn.client.encoding import encode
 from edn.client.problems import (
     ClientError,
@@ -60,6 +61,8 @@ class Call(Generic[T]):
     body: bytes | None = None
     #: sending it twice has the effect of sending it once
     is_repeatable: bool = True
+    #: any dispatcher may answer it, in turn
+    is_spread: bool = False
     #: statuses besides 2xx that `read` accepts
     accepted_statuses: frozenset[int] = frozenset()
 
@@ -184,11 +187,12 @@ def _exchange(call: Call[T], retries: Retries, base_url: str, urls: int) -> Gene
             can_switch = problem.status == _UNAVAILABLE
         else:
             assert outcome is not None, "a Send is answered with a response or an exception"
-            error = unreachable(base_url, outcome)
+            error = lost = unreachable(base_url, outcome)
             backoff = retries.seconds(attempts)
             is_sent = not isinstance(outcome, _NEVER_SENT)
             is_broken = is_broken or is_sent
-            can_retry = call.is_repeatable or not is_sent
+            # Another attempt meets the same certificate.
+            can_retry = (call.is_repeatable or not is_sent) and not (lost.is_tls and not untried_urls)
             can_switch = True
         if can_retry and can_switch and untried_urls:
             untried_urls, attempts = untried_urls - 1, attempts - 1
@@ -200,7 +204,8 @@ def _exchange(call: Call[T], retries: Retries, base_url: str, urls: int) -> Gene
 
 def unreachable(url: str, outcome: httpx.TransportError) -> UnreachableError:
     """Returns the error of a request without an answer."""
-    error = UnreachableError(url, _reason(outcome))
+    refused = tls.explain(outcome)
+    error = UnreachableError(url, refused or _reason(outcome), is_tls=refused is not None)
     error.__cause__ = outcome
     return error
 
@@ -222,4 +227,10 @@ def _reason(error: httpx.TransportError) -> str:
         return f"connection failed ({error})"
     if isinstance(error, httpx.TimeoutException):
         return "no answer before the timeout"
+    if isinstance(error, httpx.RemoteProtocolError):
+        # A server closes a connection like this that speaks TLS or not as it does not expect.
+        hint = "serves TLS, write https:// in its URL"
+        if error.request.url.scheme == "https":
+            hint = "requires a client certificate, give --tls-cert and --tls-key"
+        return f"connection broken ({error}); if it {hint}"
     return f"connection broken ({error or type(error).__name__})"

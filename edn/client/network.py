@@ -10,7 +10,9 @@ import httpx
 import msgspec
 
 from edn.api.keys import Key, KeyList, Tenant, TenantList
+from edn.api.ownership import Ownership
 from edn.api.routes import Binding, Routes
+from edn.api.secrets import SealedSecrets
 from edn.api.servers import Clock, Dispatcher, DispatcherList, Server, ServerList
 from edn.api.tuning import Tuning
 from edn.client.conversation import Call, delete, request
@@ -68,9 +70,24 @@ def clock() -> Call[Clock]:
     return request("GET", "/v1/clock", Clock)
 
 
+def ownership() -> Call[Ownership]:
+    """Returns who owns the logs and servers of a network on PostgreSQL."""
+    return request("GET", "/v1/ownership", Ownership)
+
+
 def confirm_clock() -> Call[Clock]:
     """Trusts the wall clocks of the dispatcher and all servers now."""
     return request("POST", "/v1/clock/confirm", Clock)
+
+
+def secrets() -> Call[SealedSecrets]:
+    """Returns which keys the processes have, and how many stored secrets each key has sealed."""
+    return request("GET", "/v1/secrets", SealedSecrets)
+
+
+def reseal_secrets() -> Call[SealedSecrets]:
+    """Seals stored secrets with the first key of each process, for some seconds; repeat it until `done`."""
+    return request("POST", "/v1/secrets/reseal", SealedSecrets)
 
 
 def tuning() -> Call[Tuning]:

@@ -21,8 +21,10 @@ class ClientError(Exception):
 class UnreachableError(ClientError):
     """No answer arrived from `url`."""
 
-    def __init__(self, url: str, reason: str) -> None:
+    def __init__(self, url: str, reason: str, *, is_tls: bool = False) -> None:
         super().__init__(f"cannot reach {url}: {reason}")
+        #: whether TLS refused the connection, on either side
+        self.is_tls = is_tls
         self.url = url
         self.reason = reason
 

@@ -297,7 +297,7 @@ def _declared(name: str, value: Any, types: Mapping[str, str], index: int, *, cl
             pointer=f"/{name}",
         )
     text = ("true" if value else "false") if isinstance(value, bool) else str(value)
-    if kind in ("string", "time"):
+    if kind in ("string", "time", "bytes"):
         return text
     if kind == "boolean" and text in ("true", "false"):
         return text == "true"

@@ -15,6 +15,7 @@ U+FFFD. Toolkits with fixed element names may send `<e:attribute name="price">31
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -75,6 +76,8 @@ def format_value(value: object) -> str:
             return decimal(value)
         case str():
             return valid_text(value)
+        case bytes():
+            return base64.b64encode(value).decode()
     return str(value)
 
 
@@ -203,6 +206,6 @@ def _value(content: str, type_: str | None) -> Any:
         return int(bare)
     if type_ == "boolean" and bare in ("true", "1", "false", "0"):
         return bare in ("true", "1")
-    if type_ == "time":
+    if type_ in ("time", "bytes"):
         return bare
     return content

@@ -44,6 +44,10 @@ class KeyRing(msgspec.Struct, frozen=True, array_like=True):
         previous = [self.previous] if self.previous is not None and now < self.until else []
         return [self.current, *previous]
 
+    def without_secrets(self) -> KeyRing:
+        """Returns a ring that only names this one."""
+        return KeyRing(self.id, "", None, self.until, self.version)
+
     def rotated(self, secret: str, until: int) -> KeyRing:
         return KeyRing(self.id, secret, self.current, until, self.version + 1)
 

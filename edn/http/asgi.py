@@ -60,6 +60,8 @@ async def refuse(error: EdnError, scope: Scope, receive: Receive, send: Send) ->
 
 #: fields whose values are not repeated in errors
 _SECRET = frozenset({"key", "password", "secret"})
+#: objects none of whose values are repeated in errors
+_SECRETS = frozenset({"credentials", "sinkcredential", "sinkCredential"})
 _SHOULD = re.compile(r"\w+ should (.*)", re.DOTALL)
 _VALUE_CHARACTERS = 80
 
@@ -81,7 +83,8 @@ def invalid(errors: list[Any], *, skip: frozenset[str] = frozenset(), prefix: st
     parts = location[1:] if where else location
     pointer = prefix + "".join("/" + strict_json.token(str(part)) for part in parts)
     name = ".".join(str(part) for part in parts)
-    rule = _rule(first, is_secret=bool(parts) and parts[-1] in _SECRET)
+    is_secret = bool(parts) and (parts[-1] in _SECRET or not _SECRETS.isdisjoint(map(str, parts)))
+    rule = _rule(first, is_secret=is_secret)
     if where and where != "body":
         detail = f'{where} parameter "{name}" {rule}'
     elif name:
@@ -102,6 +105,8 @@ def _rule(error: Mapping[str, Any], *, is_secret: bool) -> str:
     if match is None:
         return f"is invalid: {message}"
     rule = match[1].replace(" after validation, not ", ", got ")
+    if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        rule = "be an object"
     value = error.get("input")
     if is_secret or ", got " in rule or isinstance(value, dict | list):
         return f"must {rule}"

@@ -314,11 +314,13 @@ class HttpClient:
         seconds: float,
         resolve: Resolve | None = None,
         repeat: bool = True,
+        permit: Callable[[], None] | None = None,
     ) -> HttpAnswer:
         """Sends a request and returns the answer; raises `ExchangeFailed`.
 
         `headers` are lines (`header_lines`). `resolve` replaces the system's resolver. `repeat`: whether the
-        request may be sent again if an idle connection turns out to be closed.
+        request may be sent again if an idle connection turns out to be closed. `permit` is called just before
+        the request is sent on a new connection, and may raise.
         """
         origin, host, path = parse_url(url)
         request = Request(method, host, path, headers, body)
@@ -333,6 +335,12 @@ class HttpClient:
                         raise
             async with asyncio.timeout_at(deadline):
                 connection = await self._connect(origin, resolve)
+            if permit is not None:
+                try:
+                    permit()
+                except BaseException:
+                    self._release(connection, origin)
+                    raise
             return await self._exchange(connection, origin, request, deadline)
         except TimeoutError:
             raise ExchangeFailed(f"no complete answer within {seconds:g} s") from None

@@ -6,6 +6,8 @@ hot paths use. Only this module of the services imports httpx.
 
 from __future__ import annotations
 
+import ssl
+
 import httpx
 
 ControlClient = httpx.AsyncClient
@@ -23,7 +25,9 @@ TransportFailed = httpx.TransportError
 NOT_REACHED = (httpx.ConnectError, httpx.ConnectTimeout)
 
 
-def open_client(secret: str, transport: Transport | None = None) -> ControlClient:
+def open_client(
+    secret: str, transport: Transport | None = None, tls: ssl.SSLContext | bool = True
+) -> ControlClient:
     """Opens a client that sends the network's secret; the caller closes it."""
     return httpx.AsyncClient(
         headers={"authorization": f"Bearer {secret}"},
@@ -31,7 +35,15 @@ def open_client(secret: str, transport: Transport | None = None) -> ControlClien
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         trust_env=False,
         transport=transport,
+        verify=tls,
     )
+
+
+def failure_reason(error: BaseException) -> str:
+    """Describes a failed call; a process closes the connection of a caller whose certificate it refuses."""
+    reason = f"{type(error).__name__}: {error}"
+    is_https = isinstance(error, httpx.RemoteProtocolError) and error.request.url.scheme == "https"
+    return f"{reason} (is the certificate of this process one of its --tls-ca?)" if is_https else reason
 
 
 def problem_detail(answer: ControlAnswer) -> str:

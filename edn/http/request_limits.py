@@ -26,10 +26,14 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
+import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+#: paths that only the network's own processes call
+INTERNAL = b"/internal/"
 #: bytes of a request line and its fields, complete or not
 HEAD_BYTES = 64 << 10
 #: fields of a head, and of a trailer
@@ -54,6 +58,10 @@ _TOO_LARGE = (
     f"the head of a request must be at most {HEAD_BYTES} bytes in {HEAD_FIELDS} fields",
 )
 _TOO_MANY = ("429 Too Many Requests", "too many connections from this address")
+_NO_CERTIFICATE = (
+    "403 Forbidden",
+    f"calls to {INTERNAL.decode()} need a certificate of the network's authority (--tls-ca)",
+)
 _FULL = ("503 Service Unavailable", "too many connections")
 
 
@@ -310,3 +318,30 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
         else:
             self.transport.abort()
+
+
+class CertifiedProtocol(LimitedProtocol):
+    """Refuses calls to the network's own paths on connections without a client certificate."""
+
+    _is_certified = False
+    _is_refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn's
+        self._is_certified = bool(transport.get_extra_info("peercert"))
+        super().connection_made(transport)
+
+    def on_headers_complete(self) -> None:
+        if not self._is_certified and self._is_internal():
+            self._is_refused = True
+            raise _LimitExceeded
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        if self._is_refused:
+            self._refuse(*_NO_CERTIFICATE)
+        else:
+            super().send_400_response(msg)
+
+    def _is_internal(self) -> bool:
+        path = httptools.parse_url(self.url).path or b""
+        return unquote_to_bytes(path).startswith(INTERNAL)

@@ -7,8 +7,13 @@ URL is checked when it is given (`check_url`), and the addresses of its host are
 IPv4-mapped, IPv4-compatible, NAT64, 6to4, Teredo and ISATAP addresses contain an IPv4 address, which must be
 public, too.
 
+An operator may allow networks (`--allow-sink-network`): their addresses may be private, and plain http is
+allowed there. Nothing else opens: an IPv4-mapped address counts as its IPv4 address, any other form only as
+itself. A name with plain http is accepted if any network is allowed, and checked at every connection.
+
 Mail goes to the operator's relay, so only the form of a `mailto:` URL is checked. Of a `soap:` URL the
-endpoints in it are checked. Entry points of the group `edn.sinks` check URLs of other schemes.
+endpoints in it are checked. A message broker (`edn.formats.broker_url`) is checked like a web server. Entry
+points of the group `edn.sinks` check URLs of other schemes.
 """
 
 from __future__ import annotations
@@ -18,16 +23,20 @@ import hashlib
 import ipaddress
 import re
 import socket
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from edn.errors import InvalidSink
-from edn.formats import cloudevents
+from edn.formats import broker_url, cloudevents
+from edn.formats.broker_url import BrokerUrl
 
 MAX_URL = 2048
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)\Z")
 #: numbers as the system's resolver reads them: decimal, octal or hexadecimal
@@ -60,6 +69,8 @@ _DENIED = tuple(
 LOOPBACK_REFUSED = (
     "the sink must not be a loopback address unless the network allows it (--allow-loopback-sinks)"
 )
+HTTP_REFUSED = "the sink's URL must begin with https://, got plain http"
+_LOOPBACKS = (ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
 
 #: an addr-spec without quotes, comments and literals
 _MAILBOX = re.compile(
@@ -67,10 +78,26 @@ _MAILBOX = re.compile(
 )
 
 
+def parse_network(text: str) -> Network:
+    """Parses a network of `--allow-sink-network`; raises `ValueError`, also for all addresses."""
+    network = ipaddress.ip_network(text)
+    if not network.prefixlen:
+        raise ValueError("a network must not contain all addresses")
+    return network
+
+
 def check_url(
-    url: str, *, allow_loopback: bool = False, allow_http: bool = False, allow_mail: bool = False
+    url: str,
+    *,
+    allow_loopback: bool = False,
+    allow_http: bool = False,
+    allow_mail: bool = False,
+    networks: Sequence[Network] = (),
 ) -> None:
-    """Raises `InvalidSink` unless the URL may be a sink; names are not resolved."""
+    """Raises `InvalidSink` unless the URL may be a sink; names are not resolved.
+
+    `networks`: allowed although they are private.
+    """
     if len(url) > MAX_URL:
         raise InvalidSink(f"the sink's URL must have at most {MAX_URL} characters, got {len(url)}")
     if not url.isascii() or any(character <= " " or character in '\x7f\\"<>^`{|}' for character in url):
@@ -92,16 +119,27 @@ def check_url(
         return
     if parts.scheme in ("cloudevents", "soap"):
         for target in _targets(url, parts.scheme):
-            if not target.startswith(("http:", "https:")):
+            if not target.startswith(("http:", "https:")) and not (
+                parts.scheme == "cloudevents" and broker_url.is_broker(target)
+            ):
                 raise InvalidSink(f"the URL in a {parts.scheme}: sink must begin with https://")
-            check_url(target, allow_loopback=allow_loopback, allow_http=allow_http)
+            check_url(target, allow_loopback=allow_loopback, allow_http=allow_http, networks=networks)
+        return
+    if parts.scheme in broker_url.SCHEMES:
+        check_broker(
+            broker_url.parse(url, "sink"),
+            "sink",
+            allow_loopback=allow_loopback,
+            allow_plain=allow_http,
+            networks=networks,
+        )
         return
     if parts.scheme not in ("http", "https"):
         other = extension(parts.scheme)
         if other is None:
             raise InvalidSink(
-                "the sink's URL must begin with https://, or with http:// if the network allows it, got "
-                f'"{parts.scheme}:…"'
+                "the sink's URL must begin with https://, or with http:// if the network allows it, or with "
+                f'the scheme of a broker ({", ".join(broker_url.SCHEMES)}), got "{parts.scheme}:…"'
             )
         other.check(url)
         return
@@ -113,19 +151,42 @@ def check_url(
         raise InvalidSink("the sink's port must be from 1 to 65535, got 0")
     if not host:
         raise InvalidSink("the sink's URL must name a host: https://host/path")
+    may_be_plain = _check_host(host, allow_loopback=allow_loopback, networks=networks)
+    if parts.scheme == "http" and not (allow_http or may_be_plain):
+        raise InvalidSink(HTTP_REFUSED)
+
+
+def check_broker(
+    url: BrokerUrl,
+    role: broker_url.Role,
+    *,
+    allow_loopback: bool = False,
+    allow_plain: bool = False,
+    networks: Sequence[Network] = (),
+) -> None:
+    """Raises `InvalidSink` unless a broker may be connected to; names are not resolved."""
+    may_be_plain = _check_host(url.host, allow_loopback=allow_loopback, networks=networks)
+    if not (url.is_secure or allow_plain or may_be_plain):
+        secure = broker_url.SECURE[url.kind]
+        raise InvalidSink(f"the {role}'s URL must begin with {secure}://, got plain {url.scheme}")
+
+
+def _check_host(host: str, *, allow_loopback: bool, networks: Sequence[Network]) -> bool:
+    """Returns whether a host may be reached without TLS; raises `InvalidSink` if it must not be reached."""
     literal = literal_address(host)
     is_loopback = _is_loopback_name(host) if literal is None else _is_loopback(literal)
     if literal is not None:
-        reason = refusal(literal, allow_loopback=allow_loopback)
+        reason = refusal(literal, allow_loopback=allow_loopback, networks=networks)
         if reason is not None:
             raise InvalidSink(reason)
     elif is_loopback:
-        if not allow_loopback:
+        if not (allow_loopback or any(is_within(address, networks) for address in _LOOPBACKS)):
             raise InvalidSink(LOOPBACK_REFUSED)
     else:
         _check_name(host)
-    if parts.scheme == "http" and not allow_http and not is_loopback:
-        raise InvalidSink("the sink's URL must begin with https://, got plain http")
+    # Where a name leads is checked at every connection (`plain_refusal`).
+    is_inside = bool(networks) and (literal is None or is_within(literal, networks))
+    return is_loopback or is_inside
 
 
 def _targets(url: str, scheme: str) -> list[str]:
@@ -163,11 +224,19 @@ def redacted(url: str) -> str:
             return f"consent:{redacted(rest)}"
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port is not None else ""
-        if scheme in ("http", "https") and parts.hostname:
+        if (scheme in ("http", "https") or scheme in broker_url.SCHEMES) and parts.hostname:
             return f"{scheme}://{parts.hostname[:253]}{port}/… {digest}"
     except (ValueError, InvalidSink):
         pass
     return f"{scheme[:20]}:… {digest}"
+
+
+def without_password(url: str) -> str:
+    """Returns the URL of a sink for its subscriber, without the password of a broker."""
+    if not url.startswith(f"{cloudevents.SCHEME}:"):
+        return broker_url.masked(url)
+    address = cloudevents.SinkAddress.parse(url)
+    return replace(address, to=broker_url.masked(address.to)).url()
 
 
 def extension(scheme: str) -> Any:
@@ -198,22 +267,46 @@ def literal_address(host: str) -> Address | None:
     return None
 
 
-def address_allowed(address: str | Address, *, allow_loopback: bool = False) -> bool:
+def address_allowed(
+    address: str | Address, *, allow_loopback: bool = False, networks: Sequence[Network] = ()
+) -> bool:
     """Whether a resolved address may be connected to."""
-    return refusal(address, allow_loopback=allow_loopback) is None
+    return refusal(address, allow_loopback=allow_loopback, networks=networks) is None
 
 
-def refusal(address: str | Address, *, allow_loopback: bool = False) -> str | None:
+def refusal(
+    address: str | Address, *, allow_loopback: bool = False, networks: Sequence[Network] = ()
+) -> str | None:
     """Returns the reason why an address must not be connected to, or None."""
     if isinstance(address, str):
-        # Only link-local addresses have a scope ("%eth0"), and they are refused anyway.
+        # A link-local address has a scope ("%eth0") and is refused, unless its network is allowed.
         address = ipaddress.ip_address(address.partition("%")[0])
+    if networks and is_within(address, networks):
+        return None
     if _is_loopback(address):
         return None if allow_loopback else LOOPBACK_REFUSED
     for inner in (address, *_embedded(address)):
         if not inner.is_global or inner.is_multicast or any(inner in net for net in _DENIED):
-            return f"the sink's address must be public, got {address}"
+            return f"the sink's address must be public or allowed by --allow-sink-network, got {address}"
     return None
+
+
+def plain_refusal(address: str | Address, networks: Sequence[Network], scheme: str = "http") -> str | None:
+    """Returns the reason why an address must not be spoken with without TLS, or None."""
+    if isinstance(address, str):
+        address = ipaddress.ip_address(address.partition("%")[0])
+    if is_within(address, networks) or _is_loopback(address):
+        return None
+    return f"plain {scheme} is allowed inside --allow-sink-network only, got {address}"
+
+
+def is_within(address: Address, networks: Sequence[Network]) -> bool:
+    """Whether an address lies in one of the networks; multicast and unspecified addresses never do."""
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if address.is_multicast or address.is_unspecified:
+        return False
+    return any(address in network for network in networks)
 
 
 def _is_loopback(address: Address) -> bool:

@@ -22,6 +22,16 @@ def _trailing_zeros(_context: Any, _word: Any) -> Any:
 
 
 @intrinsic
+def _leading_zeros(_context: Any, _word: Any) -> Any:
+    """Returns the number of zero bits above the highest set bit of a non-zero word: one instruction."""
+
+    def generate(_: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
 def _population(_context: Any, _word: Any) -> Any:
     """Counts the set bits of a word: one instruction."""
 
@@ -32,5 +42,6 @@ def _population(_context: Any, _word: Any) -> Any:
 
 
 # Instructions to the compiler, functions to the type checker.
+leading_zeros = cast(Callable[[np.uint64], int], _leading_zeros)
 trailing_zeros = cast(Callable[[np.uint64], int], _trailing_zeros)
 population = cast(Callable[[np.uint64], int], _population)

@@ -12,8 +12,9 @@ of its ordered domain. A domain has a least mark, a successor for each mark, and
     boolean   bool                             0 or 1          + 1            2
     time      int, microseconds since 1970     the int         + 1            after the last of year 9999
     string    str, by code point               its UTF-8       + NUL          FF, in no UTF-8
+    bytes     bytes, by byte                   NUL and it      + NUL          01, below no mark
 
-UTF-8 sorts like code points, so bytes can stand for strings.
+UTF-8 sorts like code points, so bytes can stand for strings. In JSON, bytes are text in base64.
 
 An array has one mark, 0: its coordinate only tells that it is there. The predicate decides conditions on its
 elements, which have the domain of their type.
@@ -21,6 +22,8 @@ elements, which have the domain of their type.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
 import re
 from datetime import UTC, date, datetime, timedelta
@@ -29,7 +32,7 @@ from typing import Any
 from edn.model.messages import describe
 from edn.model.rect import LOWEST
 
-Key = float | int | str | bool
+Key = float | int | str | bool | bytes
 #: what predicates compare: the key of a scalar, or the keys of an array's elements
 Value = Key | tuple[Key, ...]
 #: element of an ordered domain; only marks of one domain are compared
@@ -214,15 +217,42 @@ class Time(Whole):
             raise ValueError(f"got {describe(value)}: {error}") from None
 
 
-class String(Domain):
-    name = "string"
-    noun = "a string"
-    least = b""
-    end = b"\xff"
+class Coded(Domain):
+    """Domains of byte strings, whose first bytes are the coordinate."""
 
     #: leading bytes that determine the coordinate: 257^6 is below 2^53
     CODED_BYTES = 6
     _WEIGHTS = tuple(257**empty for empty in range(6, -1, -1))
+
+    def after(self, mark: Mark) -> Mark:
+        return mark + b"\0"
+
+    def _closed(self, lo: bytes, hi: bytes | None) -> tuple[float, float, bool]:
+        """Converts [lo, hi) without the end, None; a bound of up to six bytes is exact.
+
+        No smaller value shares the coordinate of such a bound.
+        """
+        low = self._code(lo[: self.CODED_BYTES])
+        if hi is None:
+            return low if lo else LOWEST, math.inf, len(lo) <= self.CODED_BYTES
+        exact = len(lo) <= self.CODED_BYTES and len(hi) <= self.CODED_BYTES
+        if hi.endswith(b"\0"):  # the successor of a value, which is the largest one below it
+            return low, self._code(hi[:-1][: self.CODED_BYTES]), exact
+        return low, self._code(hi[: self.CODED_BYTES]) - (len(hi) <= self.CODED_BYTES), exact
+
+    def _code(self, first: bytes) -> float:
+        """Encodes bytes as digits 1 to 256 in base 257; 0 is the end of the value."""
+        code = 0
+        for byte in first:
+            code = code * 257 + byte + 1
+        return float(code * self._WEIGHTS[len(first)])
+
+
+class String(Coded):
+    name = "string"
+    noun = "a string"
+    least = b""
+    end = b"\xff"
 
     def key(self, value: object) -> str:
         if not isinstance(value, str):
@@ -233,9 +263,6 @@ class String(Domain):
 
     def mark(self, key: Any) -> Mark:
         return key.encode()
-
-    def after(self, mark: Mark) -> Mark:
-        return mark + b"\0"
 
     def after_prefix(self, prefix: str) -> Mark:
         """Returns the smallest mark above all strings with the prefix: increments its last character."""
@@ -251,21 +278,44 @@ class String(Domain):
         return self._code(key.encode()[: self.CODED_BYTES])
 
     def closed(self, lo: Mark, hi: Mark) -> tuple[float, float, bool]:
-        """A bound of up to six bytes is exact: no smaller string shares its coordinate."""
-        low = self._code(lo[: self.CODED_BYTES])
-        if hi == self.end:
-            return low if lo else LOWEST, math.inf, len(lo) <= self.CODED_BYTES
-        exact = len(lo) <= self.CODED_BYTES and len(hi) <= self.CODED_BYTES
-        if hi.endswith(b"\0"):  # the successor of a string, which is the largest one below it
-            return low, self._code(hi[:-1][: self.CODED_BYTES]), exact
-        return low, self._code(hi[: self.CODED_BYTES]) - (len(hi) <= self.CODED_BYTES), exact
+        return self._closed(lo, None if hi == self.end else hi)
 
-    def _code(self, first: bytes) -> float:
-        """Encodes bytes as digits 1 to 256 in base 257; 0 is the end of the string."""
-        code = 0
-        for byte in first:
-            code = code * 257 + byte + 1
-        return float(code * self._WEIGHTS[len(first)])
+
+class Bytes(Coded):
+    """Byte strings. A NUL before each value makes room for an end above all of them."""
+
+    name = "bytes"
+    noun = "a string of bytes in base64"
+    least = b"\0"
+    end = b"\1"
+
+    def key(self, value: object) -> bytes:
+        if not isinstance(value, str):
+            raise ValueError(f"got {describe(value)}")
+        return read_base64(value)
+
+    def mark(self, key: Any) -> Mark:
+        return b"\0" + key
+
+    def coordinate(self, key: Any) -> float:
+        return self._code(key[: self.CODED_BYTES])
+
+    def closed(self, lo: Mark, hi: Mark) -> tuple[float, float, bool]:
+        return self._closed(lo[1:], None if hi == self.end else hi[1:])
+
+
+def read_base64(text: str) -> bytes:
+    """Decodes base64 (RFC 4648, padded); raises ValueError, also for a text that no encoder writes.
+
+    So bytes have one text, and texts can be compared in place of bytes.
+    """
+    try:
+        value = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError(f"got {describe(text)}, not base64 with padding such as aGVsbG8=") from None
+    if base64.b64encode(value) != text.encode():
+        raise ValueError(f"got {describe(text)}, whose unused bits are not zero")
+    return value
 
 
 #: ends the name of an array's type, after that of its elements: `string[]`
@@ -291,7 +341,7 @@ class Array(Whole):
 
 
 SCALARS: dict[str, Domain] = {
-    domain.name: domain for domain in (Number(), Integer(), String(), Boolean(), Time())
+    domain.name: domain for domain in (Number(), Integer(), String(), Boolean(), Time(), Bytes())
 }
 DOMAINS: dict[str, Domain] = SCALARS | {
     array.name: array for array in [Array(element) for element in SCALARS.values()]

@@ -6,6 +6,7 @@ attributes. A coordinate holds the first six bytes of a string, so a longer stri
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +27,9 @@ def value_at(kind: str, coordinate: float, *, upper: bool = False) -> Any:
     match kind:
         case "string":
             return _text(coordinate, upper=upper)
+        case "bytes":
+            digits = _digits(coordinate)
+            return base64.b64encode(_bytes(digits)).decode() + (_MORE if all(digits) else "")
         case "time":
             # Rounding to a double may exceed the last valid time.
             return rfc3339(min(max(int(coordinate), _TIME.least), _TIME.end - 1))
@@ -37,12 +41,7 @@ def value_at(kind: str, coordinate: float, *, upper: bool = False) -> Any:
 
 
 def _text(coordinate: float, *, upper: bool) -> str:
-    digits = []
-    code = int(coordinate)
-    for _ in range(String.CODED_BYTES):
-        code, digit = divmod(code, 257)
-        digits.append(digit)
-    digits.reverse()
+    digits = _digits(coordinate)
     whole = all(digits)
     if upper and digits[-1] == 256:
         while digits and digits[-1] == 256:
@@ -51,8 +50,22 @@ def _text(coordinate: float, *, upper: bool) -> str:
     return _decoded(digits) + (_MORE if whole else "")
 
 
+def _digits(coordinate: float) -> list[int]:
+    digits = []
+    code = int(coordinate)
+    for _ in range(String.CODED_BYTES):
+        code, digit = divmod(code, 257)
+        digits.append(digit)
+    digits.reverse()
+    return digits
+
+
+def _bytes(digits: list[int]) -> bytes:
+    return bytes(digit - 1 for digit in digits if digit)
+
+
 def _decoded(digits: list[int]) -> str:
-    return bytes(digit - 1 for digit in digits if digit).decode(errors="replace")
+    return _bytes(digits).decode(errors="replace")
 
 
 def shown_rect(columns: Columns, lo: Floats, hi: Floats) -> dict[str, Any]:

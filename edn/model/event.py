@@ -2,26 +2,24 @@
 
 Theory of operation
 -------------------
-This is the hot path, so C code works on whole batches. Each schema has one `msgspec` struct with one field
-per attribute. One call decodes the body into a list of structs; it skips undeclared fields, and checks their
-syntax. Another cuts the events out of the body, as they were sent (`edn.protocol.documents`), and finds what
-`msgspec` does not: repeated keys, for example. One pass per column fills the matrix of points.
+This is the hot path, so compiled code works on whole batches. There are three ways, from fast to slow; each
+leaves to the next what it does not know:
 
-A body that this path rejects goes to `edn.model.event_check`, which checks event by event. It names the first
-invalid event, or accepts what the fast path is too strict for (an integer written as 5.0, an escaped key).
-
-If every attribute is a number and present, a body with as many colons as values has no other fields, and
-usually contains the lines already.
+1. `edn.protocol.flat_events` reads flat events with declared attributes only, in one pass.
+2. Each schema has one `msgspec` struct with one field per attribute. One call decodes the body into a list of
+   structs; it skips undeclared fields, and checks their syntax. Another cuts the events out of the body, as
+   they were sent (`edn.protocol.documents`), and finds what `msgspec` does not: repeated keys, for example.
+   One pass per column fills the matrix of points.
+3. `edn.model.event_check` checks event by event. It names the first invalid event, or accepts what the others
+   are too strict for (an integer written as 5.0, an escaped key).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -31,12 +29,52 @@ from msgspec import UNSET, UnsetType
 from edn.errors import CorruptMessage
 from edn.formats.documents import Lines
 from edn.formats.ndjson import split
-from edn.model.coordinates import DOMAINS, Domain, Value, element_of, instant, is_array
-from edn.model.event_check import MAX_ELEMENTS, MAX_ID, CheckedEvent, check_events, read_value, value_at
+from edn.model.coordinates import DOMAINS, Domain, Key, Value, element_of, instant, is_array, read_base64
+from edn.model.event_check import (
+    MAX_ELEMENTS,
+    MAX_ID,
+    CheckedEvent,
+    check_events,
+    read_availability,
+    read_value,
+    value_at,
+)
 from edn.model.rect import MISSING
+
+#: kinds of attributes of a flat event; the strings follow, each with its own number
+NUMBER, INTEGER, BOOLEAN = range(3)
+#: attributes that a flat event may have
+_MOST_FLAT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FlatLayout:
+    """The attributes of flat events, for a compiled pass."""
+
+    #: width of the points, and number of attributes that are strings in JSON
+    width: int
+    texts: int
+    #: the names as written in JSON, one after the other, and where each one ends
+    names: npt.NDArray[np.uint8]
+    ends: npt.NDArray[np.int64]
+    #: kind and column of each attribute
+    kinds: npt.NDArray[np.int64]
+    columns: npt.NDArray[np.int64]
+
+
+class FlatEvents(NamedTuple):
+    #: float64 (n, width); strings are missing
+    points: npt.NDArray[np.float64]
+    #: int64 (n, texts, 2): begin and end of each string in the body; -1 if it is missing
+    spans: npt.NDArray[np.int64]
+    #: the events as they were sent, one line each
+    lines: bytes
+
 
 #: cuts the events out of a body of valid JSON; None if it cannot tell
 CutEvents = Callable[[bytes], Lines | None]
+#: reads a body of flat events; None if it cannot tell
+ReadFlatEvents = Callable[[bytes, FlatLayout], FlatEvents | None]
 
 #: cached coordinates of strings and times, divided among the columns
 _CACHED = 65_536
@@ -51,13 +89,16 @@ _JSON_TYPES: dict[str, Any] = {
     "string": str,
     "boolean": bool,
     "time": str,
+    "bytes": str,
 }
 #: types that are strings in JSON and need a conversion to coordinates
-_TEXTS = ("string", "time")
+_TEXTS = ("string", "time", "bytes")
+#: types that are strings in JSON and something else in predicates
+_READ: dict[str, Callable[[str], Key]] = {"time": instant, "bytes": read_base64}
 _OWN_FIELDS: list[tuple[str, Any, Any]] = [
     ("id_", Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID)] | UnsetType, UNSET),
     ("time_", str | UnsetType, UNSET),
-    ("availability_", Annotated[float, msgspec.Meta(ge=0)] | Literal["forever"] | UnsetType, UNSET),
+    ("availability_", Annotated[float, msgspec.Meta(ge=0)] | str | UnsetType, UNSET),
 ]
 _OWN_NAMES = {"id_": "$id", "time_": "$time", "availability_": "$availability"}
 
@@ -115,6 +156,8 @@ class _Field:
     #: reads the attribute of all events
     column: Callable[[Sequence[Any]], list[Any]]
     coordinates: _Coordinates | None
+    #: converts a value, or an element of an array, that predicates do not compare as it is in JSON
+    read: Callable[[str], Key] | None
 
 
 class EventDecoder:
@@ -143,19 +186,25 @@ class EventDecoder:
                 place,
                 *_getters(tree, name, dotted),
                 _Coordinates(DOMAINS[type_], capacity) if type_ in _TEXTS else None,
+                _READ.get(element_of(type_)),
             )
             for name, (place, type_) in attributes.items()
         ]
-        # If all attributes are numbers: one getter for all values of an event, in column order.
-        flat = [f"f{number}" for number in range(len(tree))]
-        numbers = all(type_ in ("number", "integer") for type_ in tree.values())
-        ordered = [attributes[name][0] for name in tree if name in attributes] == list(range(width))
-        self._numbers: Callable[[Any], tuple[float, ...]] | None = (
-            attrgetter(*flat) if numbers and ordered and width > 1 else None
-        )
+        self._flat = _flat_layout(self._attributes, width)
+        self._flat_texts = [
+            (field.place, field.coordinates) for field in self._fields if field.coordinates is not None
+        ]
 
-    def decode(self, body: bytes, cut: CutEvents | None = None) -> EventBatch:
+    def decode(
+        self, body: bytes, cut: CutEvents | None = None, read_flat: ReadFlatEvents | None = None
+    ) -> EventBatch:
         """Decodes every event of the body; raises `InvalidEvent`, `MalformedJson` or `TooLarge`."""
+        if read_flat is not None and self._flat is not None:
+            flat = read_flat(body, self._flat)
+            if flat is not None:
+                batch = self._flat_batch(body, flat)
+                if batch is not None:
+                    return batch
         if cut is not None:
             try:
                 alone = body.lstrip()[:1] == b"{"
@@ -179,24 +228,33 @@ class EventDecoder:
             for field in fields:
                 value = field.get(event)
                 if value is not None and value is not UNSET:
-                    if field.type == "time":
-                        value = instant(value)
+                    if field.read is not None:
+                        value = tuple(map(field.read, value)) if type(value) is list else field.read(value)
                     elif type(value) is list:
-                        value = tuple(map(instant, value) if field.type == "time[]" else value)
+                        value = tuple(value)
                     found[field.name] = value
             return found
         except (msgspec.ValidationError, ValueError):
             return _fitting_values(body, fields)
 
+    def _flat_batch(self, body: bytes, flat: FlatEvents) -> EventBatch | None:
+        """Adds the coordinates of strings; None if one of them is not a valid time."""
+        count = len(flat.points)
+        if self._flat_texts:
+            text = body.decode("ascii")
+            try:
+                for number, (place, coordinates) in enumerate(self._flat_texts):
+                    flat.points[:, place] = [
+                        coordinates[text[begin:end]] if begin >= 0 else MISSING
+                        for begin, end in flat.spans[:, number].tolist()
+                    ]
+            except ValueError:
+                return None
+        return EventBatch([None] * count, [None] * count, [None] * count, flat.lines, flat.points)
+
     def _batch(self, body: bytes, events: Sequence[Any], cut: CutEvents) -> EventBatch | None:
         """Builds the batch; None if the fast path cannot tell whether the body is valid."""
         count = len(events)
-        dense = self._dense(events)
-        # Most bodies contain neither $ nor an escape, so no key begins with $.
-        if dense is not None and b"$" not in body and b"\\" not in body and _colons(body) == dense.size:
-            lines = _lines_of(body, count)
-            if lines is not None:
-                return EventBatch([None] * count, [None] * count, [None] * count, lines, dense)
         found = cut(body)
         if found is None:
             return None
@@ -205,20 +263,7 @@ class EventDecoder:
         availabilities: list[Any] = [None] * count
         if found.own and _extract_own(events, ids, stamps, availabilities) != found.own:
             return None  # a key that begins with $ and is not one of ours
-        points = self._points(events) if dense is None else dense
-        return EventBatch(ids, stamps, availabilities, found.text, points)
-
-    def _dense(self, events: Sequence[Any]) -> npt.NDArray[np.float64] | None:
-        """Builds all points at once if every attribute is a number and present; otherwise returns None."""
-        if self._numbers is None or not events:
-            return None
-        try:
-            values = chain.from_iterable(map(self._numbers, events))
-            dense = np.fromiter(values, np.float64, len(events) * self._width)
-        except TypeError:
-            return None  # a value is absent or null
-        dense += 0.0  # turns -0.0 into 0.0
-        return dense.reshape(len(events), self._width)
+        return EventBatch(ids, stamps, availabilities, found.text, self._points(events))
 
     def _points(self, events: Sequence[Any]) -> npt.NDArray[np.float64]:
         points = np.full((len(events), self._width), MISSING)
@@ -274,7 +319,7 @@ def _fitting_values(body: bytes, fields: Iterable[_Field]) -> dict[str, Value]:
 
 def _presence(type_: str) -> Callable[[Any], float]:
     """Returns the map from an array, null or nothing to its coordinate."""
-    check = instant if element_of(type_) == "time" else None
+    check = _READ.get(element_of(type_))
 
     def coordinate(given: Any) -> float:
         if given is None or given is UNSET:
@@ -287,19 +332,32 @@ def _presence(type_: str) -> Callable[[Any], float]:
     return coordinate
 
 
-def _lines_of(body: bytes, count: int) -> bytes | None:
-    """Splits a compact body without braces in strings into one line per event; None if it is not compact."""
-    if b"\n" in body or b"\r" in body:  # event streams treat both as line ends
+def _flat_layout(attributes: Mapping[str, tuple[int, str]], width: int) -> FlatLayout | None:
+    """Describes flat events; None if their attributes can be nested, arrays, bytes or too many."""
+    kinds: dict[str, int] = {"number": NUMBER, "integer": INTEGER, "boolean": BOOLEAN}
+    found: list[int] = []
+    texts = 0
+    for name, (_, type_) in attributes.items():
+        if "." in name or not (name.isascii() and name.isprintable()) or '"' in name or "\\" in name:
+            return None
+        if type_ in ("string", "time"):
+            texts += 1
+            found.append(BOOLEAN + texts)
+        elif type_ in kinds:
+            found.append(kinds[type_])
+        else:
+            return None
+    if not 0 < len(found) <= _MOST_FLAT:
         return None
-    if count == 1 and body[:1] == b"{" and body[-1:] == b"}":
-        return body + b"\n"
-    if body[:2] != b"[{" or body[-2:] != b"}]" or body.count(b"},{") != count - 1:
-        return None
-    return body[1:-1].replace(b"},{", b"}\n{") + b"\n"
-
-
-def _colons(text: bytes) -> int:
-    return int(np.count_nonzero(np.frombuffer(text, dtype=np.uint8) == ord(":")))
+    names = [name.encode() for name in attributes]
+    return FlatLayout(
+        width,
+        texts,
+        np.frombuffer(bytearray(b"".join(names)), dtype=np.uint8),
+        np.cumsum([len(name) for name in names], dtype=np.int64),
+        np.array(found, dtype=np.int64),
+        np.array([place for place, _ in attributes.values()], dtype=np.int64),
+    )
 
 
 def _extract_own(events: Sequence[Any], ids: list[Any], stamps: list[Any], availabilities: list[Any]) -> int:
@@ -315,7 +373,7 @@ def _extract_own(events: Sequence[Any], ids: list[Any], stamps: list[Any], avail
         if event.availability_ is not UNSET:
             found += 1
             given = event.availability_
-            availabilities[place] = math.inf if isinstance(given, str) else given + 0.0
+            availabilities[place] = read_availability(given) if isinstance(given, str) else given + 0.0
     return found
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edn.errors import InvalidEvent, MalformedJson
+from edn.formats import duration
 from edn.formats.documents import cut_events
 from edn.formats.strict_json import check_range, decode, token
 from edn.model.coordinates import DOMAINS, Number, Time, Value, element_of, is_array
@@ -38,6 +39,16 @@ class CheckedEvent:
     availability: float | None
     #: name → value that predicates compare, without missing ones
     values: dict[str, Value]
+
+
+def read_availability(text: str) -> float:
+    """Reads an availability that is written as text: a duration, or for ever. Raises ValueError."""
+    if text == "forever":
+        return math.inf
+    found = duration.microseconds(text)
+    if found is None:
+        raise ValueError("not a duration")
+    return found / 1e6
 
 
 def check_events(
@@ -195,16 +206,15 @@ class _Reader:
             raise self._wrong(f"$time must be a time, {error}", f"{self._pointer}/$time") from None
 
     def _availability(self, given: object) -> float:
-        if given == "forever":
-            return math.inf
         try:
-            seconds = Number().key(given)
+            seconds = read_availability(given) if isinstance(given, str) else Number().key(given)
         except ValueError:
             seconds = -1.0
         if seconds >= 0:
             return seconds
         raise self._wrong(
-            f'$availability must be a number of seconds, at least 0, or "forever", got {describe(given)}',
+            f'$availability must be a number of seconds, at least 0, {duration.EXAMPLES}, or "forever", '
+            f"got {describe(given)}",
             f"{self._pointer}/$availability",
         )
 

@@ -18,7 +18,7 @@ from functools import cached_property
 from edn.errors import InvalidSchema
 from edn.formats.strict_json import token
 from edn.model.coordinates import ARRAY, DOMAINS, SCALARS, Domain, Value, element_of, is_array
-from edn.model.event import CutEvents, EventBatch, EventDecoder
+from edn.model.event import CutEvents, EventBatch, EventDecoder, ReadFlatEvents
 from edn.model.messages import describe, quote
 
 MAX_ATTRIBUTES = 256
@@ -116,12 +116,14 @@ class Schema:
                 columns[place] = Column(name, type_)
         return self if tuple(columns) == self.columns else replace(self, columns=tuple(columns))
 
-    def decode_events(self, body: bytes, cut: CutEvents | None = None) -> EventBatch:
+    def decode_events(
+        self, body: bytes, cut: CutEvents | None = None, read_flat: ReadFlatEvents | None = None
+    ) -> EventBatch:
         """Decodes a JSON object or array of events; raises `InvalidEvent`, `MalformedJson` or `TooLarge`.
 
-        `cut`: `edn.protocol.documents.cut_events`, for speed.
+        For speed: `edn.protocol.documents.cut_events` and `edn.protocol.flat_events.read_flat_events`.
         """
-        return self._decoder.decode(body, cut)
+        return self._decoder.decode(body, cut, read_flat)
 
     def values(self, body: bytes, point: Sequence[float] | None = None) -> dict[str, Value]:
         """Reads the attributes of a stored body as values for predicates, without missing ones.
@@ -206,6 +208,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("str", "text", "varchar"), "string"),
     "bool": "boolean",
     **dict.fromkeys(("date", "datetime", "timestamp", "instant"), "time"),
+    **dict.fromkeys(("binary", "blob", "bytea", "base64", "byte[]"), "bytes"),
 }
 
 

@@ -27,8 +27,6 @@ are dropped.
 - asks the old server for the remaining work (`POST /internal/departures`: `Departures`, `Departed`),
 - transfers the buffered notifications of a paused subscription (`/internal/departures/kept`: `BufferedQuery`,
   `BufferedPage`; then `/internal/arrivals/kept`),
-- transfers the delivered ids (`/internal/departures/told`: `DeliveredIdsQuery`, `DeliveredIds`; then
-  `/internal/arrivals/told`),
 - and starts the delivery on the new server (`POST /internal/arrivals`: `Arrivals`).
 
 All of these can be repeated.
@@ -44,12 +42,15 @@ with that suggestion. The response is that of `POST /v1/subscriptions`, in JSON.
 *Consent.* A dispatcher forwards the delayed consent of a sink (`edn_server.sinks.consent`) to the server that
 requested it, by `POST /internal/consents` (`Consented`).
 
+*Sealed secrets.* `POST /internal/secrets` on a server carries `Reseal`: the server seals its stored secrets
+again with its first key, for a while, and answers `SealedSecrets`.
+
 *Streams.* `GET /internal/subscriptions/{id}/events` on a server streams the notifications of a subscription
 without a sink, one per line (`edn_server.sinks.sse`).
 
-*Replication.* A dispatcher polls each other dispatcher by `POST /internal/changes` (`PeerPoll`) for changes
-after the position that it has applied, and is answered `PeerPage`; the response waits a moment for a change.
-A poll acknowledges all changes up to its position.
+*Several dispatchers.* `Registered` and `HeartbeatAck` name the URLs of all dispatchers of the network; a
+server registers with each of them. Each has a log of its own, and control records are in every open log. A
+*follow* record in the other logs announces a new one; a *retire* record ends a log whose dispatcher is gone.
 
 All requests carry `Authorization: Bearer <network secret>`. Times are microseconds since 1970, UTC. Arrays
 are little-endian bytes.
@@ -62,7 +63,7 @@ from edn.protocol.codec import *  # noqa: F403
 from edn.protocol.explain import *  # noqa: F403
 from edn.protocol.handover import *  # noqa: F403
 from edn.protocol.registration import *  # noqa: F403
-from edn.protocol.replication import *  # noqa: F403
+from edn.protocol.secrets import *  # noqa: F403
 from edn.protocol.store import *  # noqa: F403
 from edn.protocol.stream import *  # noqa: F403
 from edn.protocol.subscribe import *  # noqa: F403

@@ -52,22 +52,6 @@ class BufferedPage(msgspec.Struct, frozen=True):
     final: bool
 
 
-class DeliveredIdsQuery(msgspec.Struct, frozen=True):
-    subscriptions: list[str]
-    #: topic and id of the last event of the previous page
-    after: tuple[Int64, str]
-
-
-class DeliveredIds(msgspec.Struct, frozen=True):
-    """Ids, chosen by publishers, of delivered events; another log may contain them again."""
-
-    #: topic, id, time of the log, positions in `subscriptions` of the query
-    events: list[tuple[Int64, str, Int64, list[Int64]]]
-    subscriptions: list[str]
-    #: start of the next page, or None
-    following: tuple[Int64, str] | None
-
-
 class Arrivals(msgspec.Struct, frozen=True):
     """Subscriptions whose old server has drained its outbox."""
 

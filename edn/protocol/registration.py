@@ -25,6 +25,10 @@ class Registered(msgspec.Struct, frozen=True):
     log: str
     incarnation: Int64
     heartbeat_seconds: float
+    #: whether other dispatchers have logs beside this one, which end with a *retire* record
+    shared: bool = False
+    #: URLs of all dispatchers; empty if there is one only
+    dispatchers: list[str] = []
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
@@ -38,3 +42,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
     notified: Int64 = 0
     #: seconds by which the wall clock is suspect (`edn.runtime.clock`), or None
     suspect: float | None = None
+
+
+class HeartbeatAck(msgspec.Struct, frozen=True):
+    #: URLs of all dispatchers
+    dispatchers: list[str]

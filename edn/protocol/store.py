@@ -43,6 +43,8 @@ class StoreItem(msgspec.Struct, frozen=True, array_like=True):
     ring: str = ""
     #: whether it migrates from another server: notifications wait until that server has drained its outbox
     arriving: bool = False
+    #: settings of the sink (`edn.formats.sink_settings`) as JSON; empty: those of the server
+    settings: str = ""
 
 
 class Store(msgspec.Struct, frozen=True):
@@ -55,6 +57,12 @@ class Store(msgspec.Struct, frozen=True):
     rings: list[KeyRing] = []
     #: whether to request the consent of sinks first; without it nothing is stored
     asking: bool = False
+    #: credentials of sinks, by the id of their settings
+    credentials: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        # Logs and failed assertions must not print secrets.
+        return f"Store({self.log!r}, {self.incarnation!r}, {self.topic!r}, {self.items!r}, …)"
 
 
 class Stored(msgspec.Struct, frozen=True):

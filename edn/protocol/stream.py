@@ -9,7 +9,19 @@ import msgspec
 from edn.formats.webhooks import KeyRing
 from edn.protocol.codec import Int64, Width
 
-Kind = Literal["activate", "deactivate", "change", "move", "renew", "pause", "resume", "rotate", "join"]
+Kind = Literal[
+    "activate",
+    "deactivate",
+    "change",
+    "move",
+    "renew",
+    "pause",
+    "resume",
+    "rotate",
+    "join",
+    "follow",
+    "retire",
+]
 
 
 class Control(msgspec.Struct, frozen=True):
@@ -25,8 +37,11 @@ class Control(msgspec.Struct, frozen=True):
     deactivate  `ids`: the active version ends here, or the stored one if none is active, so that a
                 subscription recreated under the same id is not lost; `versions`: only these end
     renew       `expiries`: new expiry of each id in this log, None for never
-    join        versions active in a log that was left become active here, unless this log activated them
-                before; versions stored by an earlier incarnation that no log has activated are dropped
+    join        versions stored by an earlier incarnation that no log has activated are dropped. `shared`: the
+                first join ends all versions in this log, which then activates the current ones. Otherwise
+                versions active in a log that was left become active here, unless this log activated them
+    follow      another dispatcher has opened `log`: no version ends before it has ended there, too
+    retire      `log` has ended, and this server has read all of it
     rotate      `rings`: the current key rings
     """
 
@@ -39,8 +54,10 @@ class Control(msgspec.Struct, frozen=True):
     incarnation: Int64 = 0
     rings: list[KeyRing] = []
     replays: list[tuple[str, Int64]] = []
-    #: pause and resume with several dispatchers: revision of the subscription's state
+    #: pause and resume in a shared directory: number of the change
     revision: Int64 = 0
+    shared: bool = False
+    log: str = ""
     #: deactivate: reason for sinks that are notified of it (`edn.formats.soap`); empty if the subscriber
     #: requested it
     end: str = ""

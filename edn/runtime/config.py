@@ -12,7 +12,9 @@ without their dashes:
 
     [dispatcher]
     data = "/var/lib/edn/dispatcher"
-    peers = ["http://10.0.0.2:8080"]
+
+    [server]
+    dispatcher = ["http://10.0.0.2:8080"]
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
@@ -41,7 +44,10 @@ from pydantic_settings import (
 )
 
 from edn.http.request_limits import UNCOUNTED
+from edn.http.sink_policy import Network, parse_network
+from edn.http.tls import Tls, TlsFiles
 from edn.runtime.process import CannotStart, read_secret
+from edn.runtime.secret_box import SecretBox, open_box
 from edn.runtime.timekeeper import Limits
 
 #: sections that a file may have
@@ -175,6 +181,10 @@ def _parse_network(text: str) -> str:
     return text
 
 
+def parse_sink_network(text: str) -> str:
+    return str(parse_network(text))
+
+
 def _parse_switch(text: str) -> bool:
     if text.lower() not in _SWITCHES:
         raise ValueError
@@ -248,6 +258,21 @@ class ServiceSettings(BaseSettings):
     secret_file: File = Field(
         None, validate_default=True, description="file with the secret shared by all processes of the network"
     )
+    #: keys of stored secrets from the environment; a flag would show them to other users
+    secret_keys: str = Field("", exclude=True, repr=False)
+    secret_key_file: File = setting(
+        None,
+        "file with the keys of stored secrets; default: EDN_SECRET_KEYS, else a key file in the data folder",
+    )
+    tls_cert: File = setting(None, "certificate in PEM; with it the process serves https")
+    tls_key: File = Field(None, validate_default=True, description="private key of --tls-cert, in PEM")
+    tls_ca: File = setting(
+        None, "certificate authority of the network, in PEM: other processes must have a certificate of it"
+    )
+    tls_clients: Annotated[Any, one_of(("required", "internal"))] = setting(
+        "required",
+        "with --tls-ca: whether all callers need a certificate, or only those of /internal/ (the processes)",
+    )
     host: str = setting("127.0.0.1", "address to listen on")
     connections_per_address: Annotated[int | None, integer(0, optional=True)] = setting(
         None,
@@ -258,6 +283,18 @@ class ServiceSettings(BaseSettings):
     )
     allow_loopback_sinks: Switch = setting(
         False, "development only: allow sinks on loopback addresses, over plain http"
+    )
+    broker_ca_file: File = setting(
+        None, "file with further certificates of authorities that message brokers may use"
+    )
+    allow_sink_networks: Annotated[
+        tuple[str, ...],
+        items("networks such as 10.0.0.0/8, not all addresses", parse_sink_network, "CIDR", unique=True),
+        Repeatable("allow-sink-network"),
+    ] = setting(
+        (),
+        "private network whose addresses may be sinks, also over plain http; repeatable "
+        "(in the environment: separated by commas)",
     )
     clock_jump_seconds: Positive = setting(
         Limits().jump, "seconds by which the wall clock may depart from the elapsed time before it is suspect"
@@ -288,6 +325,11 @@ class ServiceSettings(BaseSettings):
             )
         return schema
 
+    @cached_property
+    def sink_networks(self) -> tuple[Network, ...]:
+        """The networks of --allow-sink-network."""
+        return tuple(parse_network(text) for text in self.allow_sink_networks)
+
     @property
     def folder(self) -> Path:
         """The data folder of a process without a database."""
@@ -300,6 +342,23 @@ class ServiceSettings(BaseSettings):
         if file is None and not info.data.get("secret"):
             raise PydanticCustomError("missing", "is required")
         return file
+
+    @field_validator("tls_key")
+    @classmethod
+    def _require_pair(cls, key: Path | None, info: ValidationInfo) -> Path | None:
+        cert = info.data.get("tls_cert")
+        if (key is None) != (cert is None):
+            rule = "is required with --tls-cert" if key is None else "must be given together with --tls-cert"
+            raise PydanticCustomError("rule", "{rule}", {"rule": rule})
+        return key
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.tls_cert is None else "https"
+
+    def open_tls(self) -> Tls:
+        """Loads certificates and keys; raises `CannotStart`."""
+        return Tls(TlsFiles(self.tls_cert, self.tls_key, self.tls_ca), self.tls_clients)
 
     @property
     def clock(self) -> Limits:
@@ -329,7 +388,13 @@ class ServiceSettings(BaseSettings):
         if check:  # the secret files may not exist here
             sys.stdout.writelines(_report(settings, origins, as_json=as_json))
             raise SystemExit(0)
-        return settings.read_secrets()
+        variables = (environment.get(f"{prefix}SECRET_KEYS") for prefix in cls.prefixes)
+        keys = next(filter(None, variables), "")
+        return settings.read_secrets().model_copy(update={"secret_keys": keys})
+
+    def open_box(self) -> SecretBox:
+        """Opens the box of stored secrets, once the data folder is locked; raises `CannotStart`."""
+        return open_box(self.secret_key_file, self.secret_keys, self.data)
 
     def read_secrets(self) -> Self:
         assert self.secret_file is not None  # unless it was constructed with a secret
@@ -357,8 +422,7 @@ S = TypeVar("S", bound=ServiceSettings)
 def _parser(cls: type[ServiceSettings]) -> argparse.ArgumentParser:
     """Builds the parser of a service's flags.
 
-    The parser of pydantic-settings exposes every field as a flag, even secrets, and names flags like
-    variables (but `--peer` sets `EDN_PEERS`).
+    The parser of pydantic-settings exposes every field as a flag, even secrets.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m {cls.program}",

@@ -33,7 +33,7 @@ import re
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,6 +41,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from edn.errors import Unavailable
+from edn.runtime.secret_box import SecretBox
 from edn.runtime.sql import Connection
 
 T = TypeVar("T")
@@ -74,6 +75,9 @@ _INCREMENTAL = 2
 class SqliteConnection(sqlite3.Connection):
     """A connection with the dialect of SQLite (`edn.runtime.sql`)."""
 
+    #: set by the stores that have sealed columns
+    box: SecretBox
+
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> sqlite3.Cursor:
         """Execute a statement for many rows; an INSERT with few steps.
 
@@ -100,6 +104,13 @@ class SqliteConnection(sqlite3.Connection):
 
     def indexed(self, table: str, index: str) -> str:
         return f"{table} INDEXED BY {index}"
+
+    def insert_new(self, table: str, key: str, rows: Sequence[Sequence[Any]], returning: str) -> list[Any]:
+        if not rows:
+            return []
+        marks = ", ".join("?" * len(rows[0]))
+        text = f"INSERT INTO {table} VALUES ({marks}) ON CONFLICT ({key}) DO NOTHING RETURNING {returning}"
+        return [found[0] for row in rows if (found := self.execute(text, row).fetchone()) is not None]
 
     def last_id(self, table: str) -> int:
         found = self.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
@@ -358,3 +369,20 @@ def open_with_room(folder: Path, open_database: Callable[[], T]) -> T:
                 print(f"waiting_for_disk folder={folder} {shortage}", file=sys.stderr, flush=True)  # noqa: T201
             reported = True
         time.sleep(0.5)
+
+
+# -- permissions: data files contain events, signing keys and digests of API keys ------------------------
+
+
+def keep_private() -> None:
+    """Restricts new files of this process to their owner."""
+    os.umask(0o077)
+
+
+def protect(folder: Path) -> None:
+    """Restricts a data folder and its files to their owner."""
+    for path in (folder, *folder.rglob("*")):
+        # The file may belong to another user or be gone; a link's mode is its target's.
+        with contextlib.suppress(OSError):
+            if not path.is_symlink():
+                path.chmod(0o700 if path.is_dir() else 0o600)

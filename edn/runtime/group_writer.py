@@ -9,6 +9,9 @@ the commit, in the order of the queue, so callers get no result before it is dur
     ALONE    in a transaction of its own
     BARE     alone and outside any transaction, such as a vacuum
 
+A deferred operation writes nothing itself. It leaves its rows in the context, and `flush` writes those of
+many operations at once: before an operation that is not deferred, and before the commit.
+
 A transaction is bounded by the number of its operations and by the sum of their `size`, in bytes.
 """
 
@@ -19,6 +22,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -45,11 +49,12 @@ class Mode(enum.Enum):
 class Operation(Generic[Context]):
     """One unit of durable work. All methods run in the writer's thread."""
 
-    __slots__ = ("error", "mode", "result", "size")
+    __slots__ = ("error", "is_deferred", "mode", "result", "size")
 
-    def __init__(self, mode: Mode = Mode.SHARED, size: int = 0) -> None:
+    def __init__(self, mode: Mode = Mode.SHARED, size: int = 0, *, is_deferred: bool = False) -> None:
         self.mode = mode
         self.size = size
+        self.is_deferred = is_deferred
         self.result: Any = None
         #: why the operation is not on disk
         self.error: Exception | None = None
@@ -66,8 +71,21 @@ class Operation(Generic[Context]):
         """Reverts changes in memory after a failed commit."""
 
 
+@dataclass(slots=True)
+class CommitFigures:
+    """Counts of an engine whose commits go to another machine; of others they stay 0."""
+
+    commits: int = 0
+    #: sum of their durations
+    seconds: float = 0.0
+    #: commits without an answer
+    doubts: int = 0
+    #: how often the database was lost
+    outages: int = 0
+
+
 class GroupWriter(Generic[Context]):
-    """Owns the thread. An engine implements `commit` and `disconnect`; its user `begin` and `finish`."""
+    """Owns the thread. An engine implements `commit` and `disconnect`; its user the other three."""
 
     def __init__(self, *, name: str, group: int, on_failure: Callable[[], None]) -> None:
         """`on_failure` runs in the writer's thread when it can write no more."""
@@ -75,6 +93,7 @@ class GroupWriter(Generic[Context]):
         self.patience = 0.0
         #: error after which all operations fail
         self.broken: BaseException | None = None
+        self.figures = CommitFigures()
         #: seconds without an operation after which `idle` is called
         self.idle_seconds: float | None = None
         self._group = group
@@ -99,6 +118,9 @@ class GroupWriter(Generic[Context]):
     def commit(self, group: list[Operation[Context]]) -> None:
         """Runs the operations in one transaction and calls `finish`."""
         raise NotImplementedError
+
+    def flush(self, context: Context) -> None:
+        """Writes what deferred operations left in the context."""
 
     def idle(self) -> None:
         """Called every `idle_seconds` without operations."""

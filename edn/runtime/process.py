@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import functools
@@ -15,36 +16,34 @@ import re
 import secrets
 import signal
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TextIO, cast
+from typing import Any, TextIO, cast
 
 import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from edn.errors import CannotStart as CannotStart
 from edn.errors import EdnError
-from edn.http.request_limits import Connections, LimitedProtocol
+from edn.http.request_limits import CertifiedProtocol, Connections, LimitedProtocol
+from edn.http.tls import Tls
 from edn.runtime import disk
-from edn.runtime.private_files import protect
 
 MIN_SECRET = 16
 #: longer than clients keep idle connections (httpx and Node 5 s, aiohttp 15 s, nginx 60 s): a server that
 #: closes first may close while a request is on its way, and the client cannot know whether it was processed
 KEEP_ALIVE_SECONDS = 75
+#: seconds for the handshake of a TLS connection, which `Connections` does not count yet
+HANDSHAKE_SECONDS = 10.0
 #: bytes of a WebSocket message from a client
 _SOCKET_BYTES = 64 << 10
 _COPY = "backup-"
 #: age at which a copy is left over from a killed process
 _COPY_SECONDS = 86_400.0
-
-
-class CannotStart(EdnError):
-    """The process cannot start; the message names the remedy."""
-
-    exit_code: ClassVar[int] = 1
 
 
 def report_failure(program: str, error: EdnError) -> int:
@@ -73,7 +72,7 @@ def lock_folder(folder: Path) -> int:
     """Creates and locks the data folder; returns the descriptor, which must stay open."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        protect(folder)
+        disk.protect(folder)
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         if disk.is_full(error):
@@ -174,9 +173,9 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, scheme: str = "http") -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 class _Server(uvicorn.Server):
@@ -185,6 +184,8 @@ class _Server(uvicorn.Server):
     ready: dict[str, Any]
     #: callbacks that end streaming responses before the shutdown waits for them
     closing: Sequence[Callable[[], None]] = ()
+    #: serves https
+    tls: ssl.SSLContext | None = None
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for close in self.closing:
@@ -192,12 +193,33 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        if self.tls is None:
+            await super().startup(sockets)
+        else:
+            await super().startup([])
+            await self._listen(sockets or [], self.tls)
         if self.started:
             # Excludes objects that live until the end from garbage collection.
             gc.collect()
             gc.freeze()
             print(json.dumps({"ready": True, **self.ready}), flush=True)  # noqa: T201
+
+    async def _listen(self, sockets: Sequence[socket.socket], tls: ssl.SSLContext) -> None:
+        """Accepts connections as uvicorn does, but with a limit for the time of a handshake."""
+        config, loop = self.config, asyncio.get_running_loop()
+
+        def protocol() -> asyncio.Protocol:
+            make = cast(Any, config.http_protocol_class)
+            found: asyncio.Protocol = make(
+                config=config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+            return found
+
+        for one in sockets:
+            server = await loop.create_server(
+                protocol, sock=one, ssl=tls, backlog=config.backlog, ssl_handshake_timeout=HANDSHAKE_SECONDS
+            )
+            self.servers.append(server)
 
 
 def serve(
@@ -205,17 +227,19 @@ def serve(
     listeners: Sequence[socket.socket],
     ready: dict[str, Any],
     connections: Connections | None = None,
+    tls: Tls | None = None,
 ) -> None:
     """Serves until SIGTERM or SIGINT; in the main thread."""
     # uvicorn raises the signal again after the shutdown; a requested stop must exit with code 0.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
+    protocol = CertifiedProtocol if tls is not None and tls.guards_internal else LimitedProtocol
     config = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
         # Called like the class, with what uvicorn gives it.
-        http=cast(Any, functools.partial(LimitedProtocol, connections=connections or Connections())),
+        http=cast(Any, functools.partial(protocol, connections=connections or Connections())),
         # Readers of streams send nothing but control frames.
         ws_max_size=_SOCKET_BYTES,
         ws_max_queue=4,
@@ -227,6 +251,7 @@ def serve(
     )
     server = _Server(config)
     server.ready = ready
+    server.tls = None if tls is None else tls.server
     server.closing = getattr(app.state, "closing", ())
     try:
         server.run(sockets=list(listeners))

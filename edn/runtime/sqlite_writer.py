@@ -2,8 +2,9 @@
 
 Theory of operation
 -------------------
-The thread owns the only writing connection. Each operation runs in its own savepoint, so a failing one does
-not affect the others. An `OperationalError`, such as a full disk, fails the whole transaction.
+The thread owns the only writing connection. Each operation that writes runs in its own savepoint, so a
+failing one does not affect the others. An `OperationalError`, such as a full disk, fails the whole
+transaction.
 
 After an I/O error the content of the file is unknown until it is opened again (`edn.runtime.disk`): every
 operation fails, and the file is left unchanged.
@@ -72,7 +73,9 @@ class SqliteWriter(GroupWriter[Context]):
     ) -> None:
         """Runs the operations of a transaction; `worked` collects the successful ones."""
         for operation in operations:
-            self.connection.execute("SAVEPOINT operation")
+            if not operation.is_deferred:
+                self.flush(context)
+                self.connection.execute("SAVEPOINT operation")
             try:
                 operation.result = operation.work(context)
             except Exception as error:
@@ -80,10 +83,13 @@ class SqliteWriter(GroupWriter[Context]):
                 if isinstance(error, sqlite3.OperationalError) or disk.is_failure(error):
                     raise  # the whole transaction fails
                 operation.error = error
-                self.connection.execute("ROLLBACK TO operation")
+                if not operation.is_deferred:
+                    self.connection.execute("ROLLBACK TO operation")
             else:
                 worked.append(operation)
-            self.connection.execute("RELEASE operation")
+            if not operation.is_deferred:
+                self.connection.execute("RELEASE operation")
+        self.flush(context)
 
     def _roll_back(self, error: Exception, worked: list[Operation[Context]]) -> None:
         """Reverts all operations of a failed transaction, also successful ones."""

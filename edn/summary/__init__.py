@@ -2,7 +2,8 @@
 
 `Maximal` maintains the maximal rectangles under inserts and deletes (on a server). `Summary` packs them into
 a hierarchy that can be cut to any size (built on a server, cut on a dispatcher). A router from `new_router`
-finds the points in cuts. Other packages import only these names. No network, disk or clock.
+finds the points in cuts. `overlap` compares advertisements with
+filters. Other packages import only these names, and `overlap`. No network, disk or clock.
 """
 
 from __future__ import annotations

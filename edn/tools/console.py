@@ -54,6 +54,8 @@ def failing_readably() -> Iterator[None]:
     except ProblemError as problem:
         fail(readable(problem), REFUSED)
     except UnreachableError as error:
+        if error.is_tls:
+            fail(str(error), UNREACHABLE)
         fail(
             f"{error}\nIs a network running there? Start one with `edn up`, or set --url or EDN_URL.",
             UNREACHABLE,

@@ -139,6 +139,8 @@ class Answerers(Protocol):
     consents: Consents
     view: RegistryView
 
+    async def reseal(self, message: protocol.Reseal) -> protocol.SealedSecrets: ...
+
 
 def mount(app: FastAPI, services: Answerers) -> None:
     """Adds the routes to an app and to its OpenAPI document."""
@@ -193,9 +195,8 @@ def _table(services: Answerers) -> list[_Message]:
         route("summary", "Read the summary of all topics", status.summary),
         route("departures", "Report the rest of migrated subscriptions", handover.report_departures),
         route("departures/kept", "Read notifications buffered for a subscription", handover.read_buffered),
-        route("departures/told", "Read ids of delivered events", handover.read_delivered),
         route("arrivals", "Start delivering migrated subscriptions", handover.finish_arrivals),
         route("arrivals/kept", "Store notifications that the old server buffered", handover.store_buffered),
-        route("arrivals/told", "Store ids of events that the old server delivered", handover.store_delivered),
+        route("secrets", "Seal stored secrets again, and count them", services.reseal),
         route("consents", "Store the consent of a sink", consented, _CONSENT_REFUSALS),
     ]

@@ -3,6 +3,8 @@
 Attempts are collected in memory and written every few seconds, one record per address. So an attempt costs no
 write of its own; a crash loses the last seconds of attempts, never a notification. An address has its newest
 `MOST` attempts, and none older than the setting.
+
+The bodies of the last requests stay in memory (`RecentBodies`): writing them would cost more than delivering.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from edn_server.storage.writer import Job
 MOST = 50
 #: attempts in memory
 UNWRITTEN = 20_000
+#: bytes of request bodies in memory
+BODY_BYTES = 16 << 20
 
 
 class Attempt(msgspec.Struct, frozen=True, array_like=True):
@@ -39,6 +43,30 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True):
     outcome: str
     #: microseconds; None if none follows
     next_attempt: int | None = None
+
+
+@owned("loop")
+class RecentBodies:
+    """The bodies of the last requests of all addresses, by webhook-id."""
+
+    def __init__(self, limit: int = BODY_BYTES) -> None:
+        self._limit = limit
+        self._size = 0
+        self._bodies: dict[str, bytes] = {}
+
+    def add(self, webhook_id: str, body: bytes) -> None:
+        former = self._bodies.pop(webhook_id, None)
+        if former is not None:
+            self._size -= len(former)
+        self._bodies[webhook_id] = body
+        self._size += len(body)
+        while self._size > self._limit:
+            self._size -= len(self._bodies.pop(next(iter(self._bodies))))
+
+    def find(self, webhook_id: str) -> str | None:
+        """Return a body as text; None if it is not in memory any more."""
+        body = self._bodies.get(webhook_id)
+        return None if body is None else body.decode(errors="replace")
 
 
 def oldest(kept: float) -> int:

@@ -37,18 +37,20 @@ from edn.runtime import clock
 from edn.runtime.ownership import owned
 from edn_server.config import Settings
 from edn_server.delivery import circuit_breaker, cleanup, dead_letters, retry
-from edn_server.delivery.attempts import Attempt, Attempts
+from edn_server.delivery.attempts import Attempt, Attempts, RecentBodies
 from edn_server.delivery.circuit_breaker import HEALTHY, Health
 from edn_server.delivery.dead_letters import Abandoned
 from edn_server.delivery.queue import PAGE, AddressQueue, Memory
 from edn_server.delivery.sender import Sender, Sent, Timings
 from edn_server.delivery.settlement import Settlements
+from edn_server.delivery.unordered import UnorderedWorker
 from edn_server.outbox import batches
 from edn_server.outbox.batches import DeliveryBatch
 from edn_server.outbox.bodies import Composer, enclose
 from edn_server.outbox.payload_cache import PayloadCache
 from edn_server.sinks.base import Answer, Sinks
 from edn_server.sinks.concurrency import Slots, Standing
+from edn_server.sinks.profile import Profiles
 from edn_server.storage import outbox
 from edn_server.storage.addresses import host_of, is_sink, tenant_of, url_of
 from edn_server.storage.database import restored
@@ -63,8 +65,9 @@ logger = structlog.get_logger()
 MOST_UNSETTLED = PAGE
 #: addresses whose success is remembered
 TRIED = 100_000
-#: how long a worker rests after an error of this server
+#: how long a worker rests after an error of this server, and while another process may own the store
 FAILED_SECONDS = 5.0
+UNOWNED_SECONDS = 0.2
 
 
 @owned("loop")
@@ -100,8 +103,12 @@ class Notifier:
         settings: Settings,
         timings: Timings | None = None,
         on_attempt: Callable[[Sequence[Row], Attempt], None] = lambda rows, attempt: None,
+        may_send: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`on_attempt` is called after each attempt at rows of the outbox."""
+        """`on_attempt` is called after each attempt at rows of the outbox.
+
+        `may_send`: whether this process owns the outbox; without that no attempt begins.
+        """
         self._view = view
         self._writer = writer
         self._reader = reader
@@ -142,8 +149,10 @@ class Notifier:
         self._composer = Composer(view, self.recent)
         self.counters = Counters()
         self._timings = timings or Timings()
-        self._sender = Sender(sinks, view, self._timings)
+        self._profiles = Profiles(view, settings.retries)
+        self._sender = Sender(sinks, view, self._profiles, self._timings)
         self._on_attempt = on_attempt
+        self._may_send = may_send
 
     async def start(self, *, again: bool) -> None:
         """Deliver the rows of the last run; `again` if there was one."""
@@ -177,8 +186,8 @@ class Notifier:
                     continue
                 queue = self._open(row.address, is_complete=True)
             queue.append(row)
-            if delay:
-                queue.hurry()  # its batch may be full now
+            if delay or queue.is_unordered:
+                queue.hurry()  # its batch may be full now, or a lane free
 
     def wake(self, addresses: Iterable[str]) -> None:
         """Read the rows of addresses from the outbox."""
@@ -188,7 +197,8 @@ class Notifier:
             self._blocked.discard(address)
             queue = self._queues.get(address) or self._open(address, is_complete=False)
             queue.invalidate()
-            if self._settings.batching.delay:
+            queue.is_rewound = True
+            if self._settings.batching.delay or queue.is_unordered:
                 queue.hurry()
 
     def _open(self, address: str, *, is_complete: bool) -> AddressQueue:
@@ -230,6 +240,10 @@ class Notifier:
     def attempts(self) -> Attempts:
         return self._sender.attempts
 
+    @property
+    def bodies(self) -> RecentBodies:
+        return self._sender.bodies
+
     def health(self, address: str) -> Health:
         return self._health.get(address, HEALTHY)
 
@@ -258,7 +272,13 @@ class Notifier:
             self._health[address] = replace(known, next_attempt=0)
         self.wake([address])
         if address in self._queues:
+            self._queues[address].is_hurried = True
             self._queues[address].hurry()
+
+    def retrying(self, address: str) -> int:
+        """Return the number of notifications of an unordered address that are retried alone."""
+        queue = self._queues.get(address)
+        return 0 if queue is None else queue.asides
 
     async def enable(self, address: str) -> None:
         """Make the address healthy until it fails again."""
@@ -318,6 +338,8 @@ class Notifier:
             or address in self._health
             or address in self._errors
             or self._settlements.unsettled(address) >= MOST_UNSETTLED
+            or not self._profiles.of(address).ordered
+            or not self._may_send()
         ):
             return False
         standing, tenant = self._standing(address), tenant_of(address)
@@ -365,10 +387,20 @@ class Notifier:
     async def _work(self, queue: AddressQueue, first: Callable[[], Awaitable[None]] | None = None) -> None:
         """Deliver the rows of an address; `first` is done before."""
         address = queue.address
+        profile = self._profiles.of(address)
+        worker = None if profile.ordered else UnorderedWorker(_Desk(self), queue, profile)
+        queue.is_unordered = worker is not None
         try:
-            while first is not None or queue.rows or not queue.is_complete:
+            while (
+                first is not None
+                or queue.rows
+                or not queue.is_complete
+                or (worker is not None and worker.is_busy)
+            ):
                 try:
-                    if first is None:
+                    if worker is not None:
+                        await worker.step()
+                    elif first is None:
                         await self._step(queue)
                     else:
                         step, first = first, None
@@ -381,6 +413,8 @@ class Notifier:
                     queue.clear()
                     await self._recover(queue, error)
         finally:
+            if worker is not None:
+                await worker.stop()
             self._close(queue)
 
     async def _step(self, queue: AddressQueue) -> None:
@@ -394,8 +428,7 @@ class Notifier:
             if pause > 0:
                 queue.clear()
                 # A folder from a backup may hold times that are far ahead.
-                retries = self._settings.retries
-                await queue.rest(min(pause, max(retries.longest_asked, *retries.steps)))
+                await queue.rest(min(pause, self._profiles.of(address).retries.longest))
                 return
         if not queue.rows:
             await self._load(queue)
@@ -403,6 +436,8 @@ class Notifier:
             await self._abandon_rows(queue, known)
         else:
             pause = self._batching_pause(queue) if self._settings.batching.delay else 0.0
+            if pause <= 0 and (limiter := self._profiles.of(address).limiter) is not None:
+                pause = limiter.wait()
             if pause > 0:
                 await queue.rest(pause)
             else:
@@ -447,6 +482,9 @@ class Notifier:
                 batch = await self._form_from_outbox(queue)
             elif len(batch.rows) > 1:
                 await self._settlements.record(batch)
+            if not self._may_send():  # asked last: all of the above may have waited
+                await queue.rest(UNOWNED_SECONDS)
+                return
             self._attempted.add(batch.id)
             name = self.webhook_id(batch.id)
             sent = await self._sender.send(address, name, batch.body, batch.events, batch.trace)
@@ -518,14 +556,27 @@ class Notifier:
 
     async def _failed(self, address: str, batch: DeliveryBatch, sent: Sent, *, broken: bool = False) -> None:
         """Decide what follows a failed attempt: a retry, a dead letter, a disabled address."""
-        answer, before = sent.answer, self.health(address)
+        before = self.health(address)
         after = retry.Failed(
             attempt=before.attempts_of(batch.id) + 1,
             failures=before.failures + 1,
             age=clock.steady() - batch.created / 1e6,
         )
+        decision = self._record_failure(address, batch, sent, after, broken=broken)
+        if decision.kind == "dead":
+            status, reason = sent.answer.status, _reason_of(sent.answer)
+            await self._abandon([Abandoned(batch, after.attempt, status, reason)])
+            if after.age >= self._profiles.of(address).retries.give_up_seconds:
+                await self._abandon_old(address, int(clock.steady() * 1e6), reason)
+        await self._become_failed(address, batch, sent, decision, decision.delay)
+
+    def _record_failure(
+        self, address: str, batch: DeliveryBatch, sent: Sent, after: retry.Failed, *, broken: bool
+    ) -> retry.Decision:
+        """Decide what follows a failed attempt, and record it."""
+        answer = sent.answer
         decision = retry.decide(
-            self._settings.retries,
+            self._profiles.of(address).retries,
             answer.status,
             answer.retry_after,
             after,
@@ -534,36 +585,37 @@ class Notifier:
             permanent=answer.permanent,
             broken=broken,
         )
-        now = int(clock.steady() * 1e6)
         due = int((clock.estimate() + decision.delay) * 1e6) if decision.kind == "again" else None
         attempt = self._sender.remember(sent, decision.kind, due)
         if not broken:
             self._on_attempt(batch.rows, attempt)
         self.counters.failed += 1
-        reason = answer.reason or f"it answered {answer.status}"
         logger.warning(
             "attempt_failed",
             sink=sink_policy.redacted(url_of(address)),
             row=batch.id,
             attempt=after.attempt,
             status=answer.status,
-            reason=reason,
+            reason=_reason_of(answer),
             outcome=decision.kind,
             delay=round(decision.delay, 3),
         )
+        return decision
+
+    async def _become_failed(
+        self, address: str, batch: DeliveryBatch, sent: Sent, decision: retry.Decision, rest: float
+    ) -> None:
+        """Change the state of an address after a failed attempt; it rests for some seconds."""
+        before, now = self.health(address), int(clock.steady() * 1e6)
         became = before.failed(
             self._settings.breaking,
             row=batch.id,
             now=now,
-            next_attempt=now + int(decision.delay * 1e6),
-            reason=reason,
+            next_attempt=now + int(rest * 1e6),
+            reason=_reason_of(sent.answer),
         )
         if decision.kind == "gone":
             became = became.stopped("gone", now)
-        if decision.kind == "dead":
-            await self._abandon([Abandoned(batch, after.attempt, answer.status, reason)])
-            if after.age >= self._settings.retries.give_up_seconds:
-                await self._abandon_old(address, now, reason)
         await self._become(address, became)
         _log_change(address, before, became)
 
@@ -640,7 +692,7 @@ class Notifier:
 
     async def _abandon_old(self, address: str, now: int, reason: str) -> None:
         """Make dead letters of the rows that are as old as one that was just abandoned for its age."""
-        oldest = now - int(self._settings.retries.give_up_seconds * 1e6)
+        oldest = now - int(self._profiles.of(address).retries.give_up_seconds * 1e6)
         queue = AddressQueue(address, Memory(), is_complete=False)
         while True:
             queue.add_page(await self._read(address, outbox.page, address, PAGE))
@@ -724,8 +776,76 @@ class Notifier:
         return found[0] if len(found) == 1 else np.concatenate(found)
 
 
+@owned("loop")
+class _Desk:
+    """The notifier for workers of unordered addresses."""
+
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
+        self.health = notifier.health
+        self.read = notifier._read
+        self.submit = notifier._submit
+        self.accept = notifier._delivered
+        self.abandon = notifier._abandon
+        self.is_delivered = notifier._settlements.is_delivered
+        self.settle = notifier._settlements.flush
+
+    def pop_error(self, address: str) -> BaseException | None:
+        return self._notifier._errors.pop(address, None)
+
+    def must_settle(self, address: str) -> bool:
+        return self._notifier._settlements.unsettled(address) >= MOST_UNSETTLED
+
+    async def form_alone(self, row: Row) -> DeliveryBatch:
+        notifier = self._notifier
+        batching, composer = notifier._settings.batching, notifier._composer
+        batch = batches.form([row], batching, composer.part, lambda _: True)
+        if batch is None:
+            loaded, _ = await notifier._read(
+                row.address, batches.load, [row], batching, composer.read_part, lambda _: True
+            )
+            return loaded
+        return batch
+
+    async def post(self, address: str, batch: DeliveryBatch) -> Sent:
+        notifier = self._notifier
+        name = notifier.webhook_id(batch.id)
+        async with notifier._slots.slot(tenant_of(address), notifier._standing(address), host_of(address)):
+            if not notifier._may_send():
+                answer = Answer(None, pause=UNOWNED_SECONDS)
+                return Sent(address, name, batch.events, answer, clock.estimate(), 0.0)
+            return await notifier._sender.send(
+                address,
+                name,
+                batch.body,
+                batch.events,
+                batch.trace,
+                is_counted=True,
+            )
+
+    async def decide(
+        self,
+        address: str,
+        batch: DeliveryBatch,
+        sent: Sent,
+        after: retry.Failed,
+        rest: Callable[[int, retry.Decision], float],
+        *,
+        broken: bool,
+    ) -> retry.Decision:
+        notifier = self._notifier
+        decision = notifier._record_failure(address, batch, sent, after, broken=broken)
+        failures = notifier.health(address).failures + 1
+        await notifier._become_failed(address, batch, sent, decision, rest(failures, decision))
+        return decision
+
+
 async def _raise(error: Exception) -> None:
     raise error
+
+
+def _reason_of(answer: Answer) -> str:
+    return answer.reason or f"it answered {answer.status}"
 
 
 def _log_change(address: str, before: Health, became: Health) -> None:

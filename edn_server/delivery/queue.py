@@ -33,7 +33,20 @@ class Memory:
 
 @owned("loop")
 class AddressQueue:
-    __slots__ = ("_is_stale", "_memory", "_newest", "_resting", "address", "is_complete", "rows", "task")
+    __slots__ = (
+        "_is_stale",
+        "_memory",
+        "_newest",
+        "_resting",
+        "address",
+        "asides",
+        "is_complete",
+        "is_hurried",
+        "is_rewound",
+        "is_unordered",
+        "rows",
+        "task",
+    )
 
     def __init__(self, address: str, memory: Memory, *, is_complete: bool) -> None:
         self.address = address
@@ -47,6 +60,11 @@ class AddressQueue:
         #: whether rows were added in the database since `begin_read`
         self._is_stale = False
         self._resting: asyncio.Event | None = None
+        #: of an unordered address (`unordered`): new rows wake its worker; rows that are retried alone
+        self.is_unordered = False
+        self.asides = 0
+        #: whether the outbox must be read from its beginning, and whether retries must not wait
+        self.is_rewound = self.is_hurried = False
 
     def append(self, row: Row) -> None:
         """Append a committed row, or leave it in the database."""

@@ -2,7 +2,8 @@
 
     2xx                    delivered
     410                    gone: the address wants no more, and hears no more until somebody enables it
-    permanent              dead: the sink itself said that no later attempt will do (mail: 5xx)
+    permanent              dead: the sink itself said that no later attempt will do (mail: 5xx), or its
+                           subscriber said so of this status
     4xx                    refused: the address lives and does not take this row. After `refused_attempts` of
                            its own the row is dead, so that one bad row does not hold back the others for days
     broken                 refused, too: this server failed at the attempt by an error of its own
@@ -17,7 +18,7 @@ is obeyed, up to `longest_asked`. 408, 425 and 429 speak of the moment, not of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Literal
@@ -35,6 +36,8 @@ class Decision:
     kind: Literal["delivered", "gone", "dead", "again"]
     #: seconds to wait, when it is "again"
     delay: float = 0.0
+    #: seconds of it that the sink asked for
+    asked: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +68,20 @@ def decide(
         return Decision("delivered")
     if status == 410:
         return Decision("gone")
-    refused = broken or (status is not None and 400 <= status < 500 and status not in _PASSING)
-    if permanent or after.age >= policy.give_up_seconds:
+    refused = broken or is_refusal(status)
+    if permanent or status in policy.permanent or after.age >= policy.give_up_seconds:
         return Decision("dead")
     if refused and after.attempt >= policy.refused_attempts:
         return Decision("dead")
     step = after.attempt if refused else after.failures
     delay = policy.steps[min(step, len(policy.steps)) - 1] * (1 - chance / 2)
-    return Decision("again", max(delay, asked(retry_after, now, policy.longest_asked)))
+    wanted = asked(retry_after, now, policy.longest_asked)
+    return Decision("again", max(delay, wanted), wanted)
+
+
+def is_refusal(status: int | None) -> bool:
+    """Return whether a status says that the sink lives and refuses this row."""
+    return status is not None and 400 <= status < 500 and status not in _PASSING
 
 
 def asked(retry_after: str | None, now: datetime, longest: float) -> float:

@@ -17,8 +17,9 @@ from prometheus_client.utils import floatToGoString
 from edn.formats import webhooks
 from edn.runtime import clock, tracing
 from edn.runtime.ownership import owned
-from edn_server.delivery.attempts import Attempt, Attempts
+from edn_server.delivery.attempts import Attempt, Attempts, RecentBodies
 from edn_server.sinks.base import Answer, Message, Sinks
+from edn_server.sinks.profile import Profiles
 from edn_server.storage.addresses import parts_of
 from edn_server.subscriptions.view import RegistryView
 
@@ -80,20 +81,39 @@ class Sent:
 
 @owned("loop")
 class Sender:
-    def __init__(self, sinks: Sinks, view: RegistryView, timings: Timings) -> None:
+    def __init__(self, sinks: Sinks, view: RegistryView, profiles: Profiles, timings: Timings) -> None:
         self._sinks = sinks
         self._view = view
+        self._profiles = profiles
         self._timings = timings
         self.attempts = Attempts()
+        self.bodies = RecentBodies()
 
-    async def send(self, address: str, name: str, body: bytes, events: int, trace: str = "") -> Sent:
-        """Send a body under a webhook-id; a failure is part of the result."""
+    async def send(
+        self,
+        address: str,
+        name: str,
+        body: bytes,
+        events: int,
+        trace: str = "",
+        *,
+        is_counted: bool = False,
+    ) -> Sent:
+        """Send a body under a webhook-id; a failure is part of the result.
+
+        `is_counted`: the caller has counted the attempt for the rate of the sink's settings.
+        """
         began, timer = clock.estimate(), time.perf_counter()
         spans = None
         if tracing.active is not None:
             spans = tracing.active.deliver(parts_of(address).host, body, trace, name)
             trace = spans.context
-        answer = await self._sinks.send(self._message(address, name, body, events, trace, began))
+        message = self._message(address, name, body, events, trace, began)
+        limiter = None if message.profile is None else message.profile.limiter
+        if limiter is not None and not is_counted and (wait := limiter.take()):
+            answer = Answer(None, reason="the rate of the sink's settings allows no more", pause=wait)
+        else:
+            answer = await self._sinks.send(message)
         if spans is not None:
             spans.end(answer.status, answer.reason)
         return self._sent(address, name, events, answer, began, timer)
@@ -115,18 +135,25 @@ class Sender:
         def end(answer: Answer | None) -> None:
             on_sent(None if answer is None else self._sent(address, name, events, answer, began, timer))
 
-        return self._sinks.begin(self._message(address, name, body, events, trace, began), end)
+        message = self._message(address, name, body, events, trace, began)
+        if message.profile is not None and message.profile.limiter is not None:
+            return False  # `send` counts it
+        return self._sinks.begin(message, end)
 
     def _message(
         self, address: str, name: str, body: bytes, events: int, trace: str, began: float
     ) -> Message:
+        self.bodies.add(name, body)
         parts = parts_of(address)
         ring = self._view.ring(parts.ring) if parts.ring else None
         sign = None
         if ring is not None:
             secrets = [ring.current] if ring.previous is None else ring.active_secrets(int(clock.now() * 1e6))
             sign = functools.partial(webhooks.signatures, secrets, int(began))
-        return Message(parts.url, name, int(began), body, sign, events, trace, tenant=parts.tenant)
+        profile = self._profiles.of(address) if parts.settings else None
+        return Message(
+            parts.url, name, int(began), body, sign, events, trace, tenant=parts.tenant, profile=profile
+        )
 
     def _sent(self, address: str, name: str, events: int, answer: Answer, began: float, timer: float) -> Sent:
         seconds = time.perf_counter() - timer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +14,24 @@ from edn.runtime.ownership import owned
 class Dispatchers:
     """Sends a request to the dispatcher that answered last, and to the next one if it is unreachable."""
 
-    def __init__(self, urls: Sequence[str], secret: str, transport: Transport | None = None) -> None:
-        self.client = open_client(secret, transport)
-        self.urls = tuple(urls)
+    def __init__(
+        self,
+        urls: Sequence[str],
+        secret: str,
+        transport: Transport | None = None,
+        tls: ssl.SSLContext | bool = True,
+    ) -> None:
+        self.client = open_client(secret, transport, tls)
         self._order = list(urls)
+
+    @property
+    def urls(self) -> set[str]:
+        return set(self._order)
+
+    def replace(self, urls: Sequence[str]) -> None:
+        """Uses other dispatchers from now on."""
+        known = [url for url in self._order if url in urls]
+        self._order = known + [url for url in urls if url not in known]
 
     @property
     def current(self) -> str:

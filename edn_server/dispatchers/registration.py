@@ -1,8 +1,9 @@
 """Registers this server with a dispatcher and sends heartbeats.
 
-The dispatcher chooses the interval of heartbeats. The answer 404 to a heartbeat means that the dispatcher has
-restarted: the server registers again. Every failure is logged and retried, because a server that stops trying
-stays offline. Only a refusal (409: another server has this id) ends the process.
+The dispatcher chooses the interval of heartbeats, and its answers name all dispatchers of the network. The
+answer 404 to a heartbeat means that the dispatcher has restarted: the server registers again. Every failure
+is logged and retried, because a server that stops trying stays offline. Only a refusal (409: another server
+has this id) ends the process.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ import structlog
 
 from edn import protocol
 from edn.errors import CorruptMessage
-from edn.http.control_client import CallFailed, ControlAnswer, ControlClient, problem_detail
+from edn.http.control_client import (
+    CallFailed,
+    ControlAnswer,
+    ControlClient,
+    failure_reason,
+    problem_detail,
+)
 from edn.runtime import clock
 from edn.runtime.ownership import owned
 
@@ -48,8 +55,14 @@ class Registration:
     backlog: Callable[[], int]
     notified: Callable[[], int] = lambda: 0
     on_registered: Callable[[protocol.Registered], Awaitable[None]]
+    #: called with the URLs of all dispatchers, if there are several
+    on_dispatchers: Callable[[list[str]], None] = lambda _: None
+    #: called when the dispatcher does not answer
+    on_silence: Callable[[], None] = lambda: None
     _process: psutil.Process = field(default_factory=psutil.Process, init=False)
     registered: bool = field(default=False, init=False)
+    #: whether the last call had no answer
+    is_silent: bool = field(default=False, init=False)
 
     async def run(self) -> None:
         while True:
@@ -57,6 +70,7 @@ class Registration:
                 answer = await self._register()
                 await self.on_registered(answer)
                 self.registered = True
+                self._note(answer.dispatchers)
                 logger.info("registered", log=answer.log, incarnation=answer.incarnation)
                 await self._beat(answer.heartbeat_seconds)
             except Refused:
@@ -79,7 +93,7 @@ class Registration:
                 if response.status_code == 409:
                     raise Refused(problem_detail(response))
             except (CallFailed, CorruptMessage) as error:
-                reason = f"{type(error).__name__}: {error}"
+                reason = failure_reason(error)
             logger.warning("dispatcher_unavailable", reason=reason, retry_in=pause)
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
@@ -109,11 +123,24 @@ class Registration:
                 raise Refused(problem_detail(response))
             if response.status_code >= 300:
                 logger.warning("heartbeat_rejected", status=response.status_code)
+            elif response.status_code == 200:
+                self._note(protocol.decode(response.content, protocol.HeartbeatAck).dispatchers)
+
+    def _note(self, dispatchers: list[str]) -> None:
+        if dispatchers:
+            self.on_dispatchers(dispatchers)
 
     async def _post(self, path: str, message: msgspec.Struct) -> ControlAnswer:
-        return await self.client.post(
-            f"{self.url.rstrip('/')}{path}",
-            content=protocol.encode(message),
-            headers={"content-type": protocol.MSGPACK},
-            timeout=TIMEOUT,
-        )
+        try:
+            answer = await self.client.post(
+                f"{self.url.rstrip('/')}{path}",
+                content=protocol.encode(message),
+                headers={"content-type": protocol.MSGPACK},
+                timeout=TIMEOUT,
+            )
+        except CallFailed:
+            self.is_silent = True
+            self.on_silence()
+            raise
+        self.is_silent = False
+        return answer

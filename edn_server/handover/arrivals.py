@@ -2,13 +2,11 @@
 
 A migrated subscription is stored like any other, but its matches are held back, as behind a replay
 (`outbox.buffered`), until the dispatcher reports that the old server has nothing left to deliver. Rows that
-the old server buffered during a pause arrive as such a replay. Events of another log that the old server has
-delivered are removed from the buffer. Every request is idempotent.
+the old server buffered during a pause arrive as such a replay. Every request is idempotent.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +14,6 @@ import numpy as np
 
 from edn import protocol
 from edn.errors import CorruptMessage
-from edn_server.ingest import dedup
 from edn_server.ingest.apply_frame import Applied
 from edn_server.ingest.replay import OnApplied
 from edn_server.outbox import buffered
@@ -93,58 +90,6 @@ class StoreBuffered(Job[protocol.Accepted]):
         self.on_applied(
             replace(_applied(frame_id=self.frame_id, entries=self._entries), drops=self._drops), {}
         )
-
-
-@dataclass(slots=True)
-class StoreDelivered(Job[int]):
-    """Stores which events the old server delivered; removes those that another log has brought here already.
-
-    Its result is the number of removed notifications.
-    """
-
-    fresh = True
-
-    registry: SubscriptionRegistry
-    page: protocol.DeliveredIds
-    on_applied: OnApplied
-
-    def work(self, db: Connection) -> int:
-        repeated: dict[str, set[tuple[int, str]]] = defaultdict(set)
-        known = self.page.subscriptions
-        for topic, event, time, places in self.page.events:
-            if not all(0 <= place < len(known) for place in places):
-                raise CorruptMessage(f"places of subscriptions must be below {len(known)}, got {places}")
-            names = [known[place] for place in places]
-            for name in dedup.note(db, topic, event, time, names):
-                repeated[name].add((topic, event))
-        return sum(
-            _remove_events(db, name, events)
-            for name, events in repeated.items()
-            if any(map(self.registry.is_arriving, self.registry.numbers.get(name, ())))
-        )
-
-    def done(self, result: int) -> None:
-        if result:
-            self.on_applied(_applied(entries=-result), {})
-
-
-def _remove_events(db: Connection, subscription: str, repeated: set[tuple[int, str]]) -> int:
-    """Removes events from the held rows of a subscription; returns how many."""
-    removed = 0
-    for row in outbox.live_rows(db, subscription):
-        assert row.frame_id is not None
-        events = outbox.read_events(db, row.frame_id, row.places)
-        kept = [p for p in row.places if (events[p].topic, events[p].id) not in repeated]
-        if len(kept) == len(row.places):
-            continue
-        removed += len(row.places) - len(kept)
-        if kept:
-            numbers = row.numbers[: len(kept)]
-            composition = outbox.compose(np.array(kept), np.ones(len(kept)), numbers)
-            outbox.shorten(db, row.id, composition, len(kept))
-        else:
-            outbox.settle(db, [(row.id, row.frame_id)])
-    return removed
 
 
 @dataclass(slots=True)

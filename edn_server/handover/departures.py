@@ -2,9 +2,8 @@
 
 After its *move* record a subscription matches nothing here. Its earlier notifications are delivered from
 here, because they may share rows with other subscriptions and may have been tried under a webhook-id of this
-server. Buffered notifications, of a paused subscription or a stream, are handed over (`buffered_page`), and
-so are the ids of delivered events that another log may repeat (`delivered_page`). The new server waits for
-all of that (see `arrivals`).
+server. Buffered notifications, of a paused subscription or a stream, are handed over (`buffered_page`). The
+new server waits for all of that (see `arrivals`).
 
 Rows of an address that does not answer follow the usual retry policy; later notifications wait on the new
 server meanwhile.
@@ -14,18 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from edn import protocol
-from edn_server.ingest.dedup import label
-from edn_server.storage import addresses, delivered_ids, outbox, replays, versions
+from edn_server.storage import addresses, outbox, replays, versions
 from edn_server.storage.interface import Connection
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import SubscriptionRegistry
 
-#: payload bytes after which a page of buffered notifications ends, and delivered ids per page
+#: payload bytes after which a page of buffered notifications ends
 PAGE_BYTES = 1 << 20
-DELIVERED_ROWS = 5000
 
 
 @dataclass(slots=True)
@@ -86,17 +81,3 @@ def buffered_page(db: Connection, question: protocol.BufferedQuery) -> protocol.
         if size > PAGE_BYTES:
             break
     return protocol.BufferedPage(id, 0, question.after, upto, events, final=upto >= len(rows))
-
-
-def delivered_page(db: Connection, question: protocol.DeliveredIdsQuery) -> protocol.DeliveredIds:
-    """Returns those of the next delivered ids that some of these subscriptions received."""
-    labels = np.array([label(id) for id in question.subscriptions], dtype="<u4")
-    order = np.argsort(labels, kind="stable")
-    rows = delivered_ids.page(db, question.after, DELIVERED_ROWS)
-    events = []
-    for topic, id, delivered in rows:
-        places = order[np.isin(labels[order], delivered.recipients)]
-        if len(places):
-            events.append((topic, id, delivered.time, sorted(places.tolist())))
-    following = rows[-1][:2] if len(rows) == DELIVERED_ROWS else None
-    return protocol.DeliveredIds(events, question.subscriptions, following)

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from edn import protocol
 from edn.runtime.ownership import owned
 from edn_server.handover import departures
-from edn_server.handover.arrivals import FinishArrivals, StoreBuffered, StoreDelivered
+from edn_server.handover.arrivals import FinishArrivals, StoreBuffered
 from edn_server.handover.departures import ReportDepartures
 from edn_server.ingest.replay import OnApplied
 from edn_server.storage.store import Store
@@ -38,20 +38,11 @@ class Handover:
         """Returns the next buffered notifications of a departed subscription."""
         return await self.store.committed(Call(lambda db: departures.buffered_page(db, question)))
 
-    async def read_delivered(self, question: protocol.DeliveredIdsQuery) -> protocol.DeliveredIds:
-        """Returns the next delivered events of departed subscriptions that another log may repeat."""
-        return await self.store.committed(Call(lambda db: departures.delivered_page(db, question)))
-
     async def store_buffered(self, page: protocol.BufferedPage) -> protocol.Accepted:
         """Stores notifications that the old server buffered."""
         await self.check_room()
         job = StoreBuffered(self.registry, self.take_frame_id(), page, self.on_applied)
         return await self.store.committed(job)
-
-    async def store_delivered(self, page: protocol.DeliveredIds) -> protocol.Accepted:
-        """Stores which events the old server delivered to arriving subscriptions."""
-        job = StoreDelivered(self.registry, page, self.on_applied)
-        return protocol.Accepted(await self.store.committed(job))
 
     async def finish_arrivals(self, request: protocol.Arrivals) -> protocol.Accepted:
         """Releases the rows of subscriptions whose old server has nothing left to deliver."""

@@ -27,14 +27,13 @@ from edn.formats.webhooks import keep_newest
 from edn.model.coordinates import Value
 from edn.protocol import generated_id
 from edn.runtime import tracing
-from edn_server.ingest import dedup
 from edn_server.ingest import subscription_end as ending
 from edn_server.ingest.control_records import ControlRecords
 from edn_server.ingest.undecided import Budget, affordable
 from edn_server.outbox.rows import group
 from edn_server.storage import logs, outbox, versions
 from edn_server.storage.interface import Connection
-from edn_server.storage.outbox import Event, Row
+from edn_server.storage.outbox import Event, Place, Row
 from edn_server.storage.usage import Drops
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import LogState, SubscriptionRegistry
@@ -111,8 +110,6 @@ class ApplyFrame(Job[Applied]):
         self._written = False
         self._over: list[int] = []
         self._events: dict[int, Event] = {}
-        #: log time of events whose publisher chose the id: another log may have them, too
-        self._chosen: dict[int, int] = {}
         #: offsets of the events by topic, and the version of each match
         self._came: dict[int, list[Int64s]] = {}
         self._numbers: Int32s = np.empty(0, dtype=np.int32)
@@ -125,6 +122,8 @@ class ApplyFrame(Job[Applied]):
         self._controls = ControlRecords(registry, self._log)
         if not 0 <= frame.after <= frame.upto:
             raise CorruptMessage(f"offsets of a frame must rise from 0, got ({frame.after}, {frame.upto}]")
+        if frame.log in registry.ended_logs:
+            return Applied(self._ack(frame.upto))  # a former owner sends what this server has read
         cursor = self._cursor()
         if frame.after > cursor:
             return Applied(self._ack(cursor), gap=True)
@@ -140,8 +139,6 @@ class ApplyFrame(Job[Applied]):
         places, numbers, doubts, sizes, offsets = self._match(cursor)
         holds = self._controls.holds
         queues, wanted, kept = holds.sort(numbers, offsets[places])
-        if self._chosen:
-            wanted &= dedup.fresh(db, registry, self._events, self._chosen, places, numbers)
         # One undecided match makes all rows of the frame at its address undecided, to keep their order. Their
         # matches are counted when they are decided.
         doubtful = np.unique(queues[doubts & wanted])
@@ -158,9 +155,10 @@ class ApplyFrame(Job[Applied]):
                 kept[queue - known] if queue >= known else outbox.at(registry.addresses[queue]),
                 row._replace(doubt=outbox.OWN) if queue in late else row,
             )
-            for queue, row in group(places, numbers, queues, sizes)
+            for queue, row in group(places, numbers, queues, sizes, self._alone(kept))
         ]
         holds.write(db)
+        self._controls.retire_logs(db)
         written = outbox.write(db, self._frame_id, list(self._events.items()), rows, registry.limits)
         drops = written.drops
         farewells = ending.write(db, registry, self._controls.cancelled)
@@ -186,6 +184,17 @@ class ApplyFrame(Job[Applied]):
             began=began,
         )
 
+    def _alone(self, kept: Sequence[Place]) -> set[int]:
+        """Return the queues whose notifications are rows of their own."""
+        registry = self._registry
+        if not registry.unordered:
+            return registry.unordered
+        known = len(registry.addresses)
+        held = {
+            known + place for place, queue in enumerate(kept) if registry.is_unordered(queue.subscription)
+        }
+        return registry.unordered | held
+
     def done(self, result: Applied) -> None:
         if not self._written:
             return
@@ -203,6 +212,7 @@ class ApplyFrame(Job[Applied]):
         self._controls.holds.apply()
         self._count()
         registry.remove(self._over)
+        self._controls.leave_logs()
         self._on_applied(result, self._events)
 
     def undo(self) -> None:
@@ -252,8 +262,12 @@ class ApplyFrame(Job[Applied]):
         holds.cancel(db, [number for number in awaited if not self._registry.is_activated(number, self._log)])
         # A version with a running replay ends with its last page.
         coming = {*self._registry.replaying, *holds.begun} - {*holds.cancelled}
-        ended = np.array(sorted(self._controls.ended - coming), dtype=np.int64)
-        self._over = self._registry.find_ended(ended, self._log).tolist()
+        candidates = self._controls.ended
+        if self._controls.retired:
+            candidates = {*np.flatnonzero(self._registry.living).tolist()}
+        ended = np.array(sorted(candidates - coming), dtype=np.int64)
+        over = self._registry.find_ended(ended, self._log, left=self._controls.retired).tolist()
+        self._over = sorted({*over, *self._controls.find_leftovers()})
         if self._over:
             versions.end(db, self._over, outbox.last_row(db))
 
@@ -289,8 +303,6 @@ class ApplyFrame(Job[Applied]):
                 trace = segment.traces[index] if segment.traces else ""
                 self._events[place] = Event(segment.topic, name, int(stamps[index]), body, trace)
                 sizes[place] = len(body)
-                if registry.multi_dispatcher and name != generated_id(frame.log, int(columns.offsets[row])):
-                    self._chosen[place] = int(columns.times[row])
             all_places.append(own[events])
             all_numbers.append(numbers)
             all_doubts.append(doubts)

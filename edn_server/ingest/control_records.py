@@ -10,9 +10,12 @@
     renew        sets the expiry, in this log, of the active version
     pause        buffers later matches; resume releases them (see `outbox.buffered`)
     rotate       changes the signing keys of an address; no interval changes
-    join         starts the versions that are active in a log that the dispatcher has left. Ends versions that
-                 no log activated and that their dispatcher no longer knows: an earlier incarnation stored
-                 them, or their log is retired. Each of several dispatchers activates in its own log
+    join         ends versions that no log activated and that their dispatcher no longer knows: an earlier
+                 incarnation stored them, or their log is retired. In a log beside others, the first join ends
+                 all versions, and the log activates the current ones. A log that is alone starts the versions
+                 that are active in a log that the dispatcher has left
+    follow       takes the log of another dispatcher into use: a version ends only when that has ended it, too
+    retire       ends the use of a log whose dispatcher is gone; this server has read all of it
 
 A record changes the columns at once, because the events of the same frame are matched with them, and saves
 the old values for `undo` after a failed transaction. Inside a frame the order of records and events does not
@@ -31,7 +34,7 @@ import structlog
 from edn import protocol
 from edn.formats.webhooks import KeyRing
 from edn.runtime.ownership import owned
-from edn_server.outbox.buffered import FrameHolds, release
+from edn_server.outbox.buffered import FrameHolds, release, resume
 from edn_server.storage import logs, outbox, versions
 from edn_server.storage.interface import Connection
 from edn_server.storage.replays import Source
@@ -64,6 +67,9 @@ class ControlRecords:
         self.moved: list[int] = []
         #: (number, reason) of versions that ended without their subscriber's request
         self.cancelled: list[tuple[int, str]] = []
+        #: logs of other dispatchers that begin and end
+        self.followed: list[str] = []
+        self.retired: list[str] = []
         self.holds = FrameHolds(registry, log.name)
         self.joined = log.joined
 
@@ -111,6 +117,11 @@ class ControlRecords:
                 self._join(control)
             case "rotate":
                 self.rings.extend(control.rings)
+            case "follow":
+                self.followed.append(control.log)
+            case "retire":
+                if control.log != self._log.name:
+                    self.retired.append(control.log)
 
     def undo(self) -> None:
         for column, numbers, values in reversed(self._before):
@@ -175,17 +186,48 @@ class ControlRecords:
             if other.retired:
                 drop |= registry.stored_by[living] == registry.log_number(other.name)
             begun = other.since[living] != NEVER
-            if registry.multi_dispatcher and not other.retired:
-                # Its dispatcher may be about to activate or end it here, too.
+            if control.shared:
+                # It is active or has ended there, and this log activates it or has ended it.
                 drop &= ~begun
                 continue
             active |= begun & (other.until[living] == NEVER)
             ended |= other.until[living] != NEVER
+        if control.shared and self.joined is None:
+            ended[:] = True
         begins = living[active & ~ended & ~own]
         self._set(log.since, begins.tolist(), control.offset)
         self._changed.update(begins.tolist())
         self._end(living[ended | (drop & ~active)].tolist(), control.offset)
         self.joined = control.offset
+
+    # -- logs of other dispatchers ----------------------------------------------------------------------
+
+    def retire_logs(self, db: Connection) -> None:
+        """Stores which logs begin and end; releases rows that only a log that ends has paused."""
+        for name in self._new_logs():
+            logs.follow(db, name)
+        logs.retire(db, self.retired)
+        for subscription, revisions in self._registry.paused.items():
+            if not revisions.keys().isdisjoint(self.retired) and not self.holds.is_paused(subscription):
+                self.holds.released += resume(db, self._registry, subscription, begun=self.holds.begun)
+
+    def _new_logs(self) -> list[str]:
+        # A log that is read late may announce one that has ended meanwhile.
+        return [name for name in self.followed if name not in self._registry.ended_logs]
+
+    def find_leftovers(self) -> list[int]:
+        """Returns the versions that the dispatchers of retired logs stored and no log has activated."""
+        registry, found = self._registry, []
+        for name in self.retired:
+            own = registry.living & (registry.stored_by == registry.log_number(name))
+            found += [n for n in np.flatnonzero(own).tolist() if not registry.is_activated(n, self._log)]
+        return found
+
+    def leave_logs(self) -> None:
+        """Changes the logs in memory, after the commit."""
+        for name in self._new_logs():
+            self._registry.log(name).retired = False
+        _leave(self._registry, self.retired)
 
     # -- columns ----------------------------------------------------------------------------------------
 
@@ -207,27 +249,26 @@ class ControlRecords:
 
 @dataclass(slots=True)
 class FollowLog(Job[None]):
-    """Follows the log of a dispatcher, and retires the log that it had before."""
+    """Follows the log of a dispatcher; if there are no logs beside it, retires the one before."""
 
     fresh = True
 
     registry: SubscriptionRegistry
-    url: str
     log: str
     incarnation: int
+    #: whether other dispatchers have logs beside this one
+    shared: bool = False
     _left: list[str] = field(default_factory=list, init=False)
     _over: list[int] = field(default_factory=list, init=False)
 
     def work(self, db: Connection) -> None:
-        # A single dispatcher has no other log in use.
-        url = self.url if self.registry.multi_dispatcher else None
-        self._left = logs.others_of(db, self.log, url)
-        _retire(db, self.registry, self._left, self.log)
-        logs.follow(db, self.log, self.incarnation, self.url)
+        if not self.shared:
+            self._left = logs.others_of(db, self.log)
+            _retire(db, self.registry, self._left, self.log)
+        logs.follow(db, self.log, self.incarnation)
         log = self.registry.logs.get(self.log)
-        if log is None or log.cursor is None:
-            return
-        self._over = _over(db, self.registry, [*self._left], log)
+        if self._left and log is not None and log.cursor is not None:
+            self._over = _over(db, self.registry, self._left, log)
 
     def done(self, result: None) -> None:
         log = self.registry.log(self.log)
@@ -235,35 +276,6 @@ class FollowLog(Job[None]):
         log.retired = False
         _leave(self.registry, self._left, self.log)
         self.registry.remove(self._over)
-
-
-@dataclass(slots=True)
-class RetireLogs(Job[None]):
-    """Retires the logs of dispatchers that are no longer in the settings."""
-
-    fresh = True
-
-    registry: SubscriptionRegistry
-    #: dispatchers in the settings
-    urls: Sequence[str]
-    _left: list[str] = field(default_factory=list, init=False)
-    _over: list[int] = field(default_factory=list, init=False)
-
-    def work(self, db: Connection) -> None:
-        known = logs.followed(db)
-        self._left = [log for log, url in known if url not in self.urls]
-        live = [log for log in self.registry.logs.values() if log.live and log.name not in self._left]
-        if len(known) <= len(self.urls) or not live:
-            self._left = []  # no dispatcher has gone; one with a new address registers it itself
-            return
-        _retire(db, self.registry, self._left, live[0].name)
-        self._over = _over(db, self.registry, self._left, live[0])
-
-    def done(self, result: None) -> None:
-        if self._left:
-            live = next(log for log in self.registry.logs.values() if log.live and log.name not in self._left)
-            _leave(self.registry, self._left, live.name)
-            self.registry.remove(self._over)
 
 
 def _retire(db: Connection, registry: SubscriptionRegistry, left: Sequence[str], heir: str) -> None:
@@ -275,34 +287,47 @@ def _retire(db: Connection, registry: SubscriptionRegistry, left: Sequence[str],
             release(db, registry, found.id, finished=[number])
 
 
-def _others(sources: set[Source], left: Sequence[str]) -> set[Source]:
-    """Returns the sources of a history that do not depend on the dispatchers of these logs."""
-    return {source for source in sources if source.log not in left}
+def _others(sources: set[Source], left: Sequence[str], *, is_shared: bool = False) -> set[Source]:
+    """Returns the sources of a history that do not depend on the dispatchers of these logs.
+
+    In a shared directory, another dispatcher completes a migration.
+    """
+    return {source for source in sources if source.log not in left or (is_shared and source.kind == "server")}
 
 
 def _over(db: Connection, registry: SubscriptionRegistry, left: Sequence[str], heir: LogState) -> list[int]:
     """Ends the versions that no log matches once these logs are retired; returns their numbers."""
-    ended = registry.living & (heir.until != NEVER)
-    for log in registry.logs.values():
-        if log.live and log.name not in left:
-            ended &= log.until != NEVER
+    numbers = np.flatnonzero(registry.living)
+    ended = registry.find_ended(numbers, heir, left=left)
     # A version whose replay is unfinished ends with its last page.
-    ended[[n for n, sources in registry.replaying.items() if _others(sources, left)]] = False
-    over: list[int] = np.flatnonzero(ended).tolist()
+    replaying = {n for n, sources in registry.replaying.items() if _others(sources, left)}
+    over = [number for number in ended.tolist() if number not in replaying]
     versions.end(db, over, outbox.last_row(db))
     return over
 
 
-def _leave(registry: SubscriptionRegistry, left: Sequence[str], heir: str) -> None:
+def _leave(registry: SubscriptionRegistry, left: Sequence[str], heir: str | None = None) -> None:
+    """Leaves logs in memory; `heir`: the only log from now on, which gets their pauses; see `logs.retire`."""
+    touched: set[str] = set()
     for name in left:
-        if name in registry.logs:
+        if heir is None:
+            registry.logs.pop(name, None)
+            registry.ended_logs.add(name)
+        elif name in registry.logs:
             registry.logs[name].retired = True
-        for revisions in registry.paused.values():
-            if name in revisions:
-                revisions[heir] = revisions.pop(name)
-    for number in list(registry.replaying):
-        registry.replaying[number] = _others(registry.replaying[number], left)
+        for subscription, revisions in list(registry.paused.items()):
+            if name not in revisions:
+                continue
+            revision = revisions.pop(name)
+            if heir is not None:
+                revisions[heir] = revision
+            elif not revisions:
+                del registry.paused[subscription]
+            touched.add(subscription)
+    for number in list(registry.replaying) if left else ():
+        registry.replaying[number] = _others(registry.replaying[number], left, is_shared=heir is None)
         if not registry.replaying[number]:
             del registry.replaying[number]
             found = registry.versions.get(number)
-            registry.mark_held([] if found is None else [found.id])
+            touched |= set() if found is None else {found.id}
+    registry.mark_held(touched)

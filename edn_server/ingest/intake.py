@@ -57,6 +57,7 @@ class Intake:
         job = ApplyReplay(self.registry, self.take_frame_id(), page, self.on_applied)
         return await self.store.committed(job)
 
-    async def follow(self, url: str, answer: protocol.Registered) -> None:
-        """Follows the log of the dispatcher at this URL."""
-        await self.store.committed(FollowLog(self.registry, url, answer.log, answer.incarnation))
+    async def follow(self, answer: protocol.Registered) -> None:
+        """Follows the log of a dispatcher."""
+        job = FollowLog(self.registry, answer.log, answer.incarnation, answer.shared)
+        await self.store.committed(job)

@@ -16,7 +16,6 @@ import numpy as np
 from edn import protocol
 from edn.errors import CorruptMessage
 from edn.formats.ndjson import cut, ends_of
-from edn_server.ingest import dedup
 from edn_server.ingest.apply_frame import Applied
 from edn_server.ingest.undecided import Budget
 from edn_server.outbox import buffered
@@ -104,7 +103,7 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         registry, segment = self.registry, self.page.segment
         if segment is None:
             return
-        places, sizes = self._match(db, segment, number)
+        places, sizes = self._match(segment, number)
         subscription = registry.versions[number].id
         speaker = buffered.speaker(registry, subscription)
         if self.page.log in registry.paused.get(subscription, ()):
@@ -114,7 +113,9 @@ class ApplyReplay(Job[protocol.ReplayAck]):
             queue = outbox.at(address)
             self._addresses.append(address)
         numbers = np.full(len(places), speaker, dtype=np.int32)
-        rows = [row for _, row in group(places, numbers, np.zeros(len(places), dtype=np.int32), sizes)]
+        queues = np.zeros(len(places), dtype=np.int32)
+        alone = {0} if registry.is_unordered(subscription) else ()
+        rows = [row for _, row in group(places, numbers, queues, sizes, alone)]
         if self._doubts:
             rows = [row._replace(doubt=number + 1) for row in rows]
         events = list(self._events.items())
@@ -123,7 +124,7 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         ).drops
         self._entries += sum(row.events for row in rows) - self._drops.total
 
-    def _match(self, db: Connection, segment: protocol.Segment, number: int) -> tuple[Int64s, Int64s]:
+    def _match(self, segment: protocol.Segment, number: int) -> tuple[Int64s, Int64s]:
         """Returns the places of matching or undecided events, and the sizes of all events."""
         version = self.registry.versions[number]
         if segment.topic != version.topic:
@@ -135,11 +136,11 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         if not same or not {len(segment.ids), len(segment.traces)} <= {0, len(ends)}:
             raise CorruptMessage("columns of a page must have equal lengths")
         schema, bound = topic.schema(version.width), self.registry.bound(number)
-        sizes, times = np.diff(ends, prepend=0), protocol.int64_array(segment.times)
+        sizes = np.diff(ends, prepend=0)
         points = protocol.points_array(segment.points, segment.width)
         if len(points) != len(ends):
             raise CorruptMessage("columns of a page must have equal lengths")
-        matched, chosen = [], {}
+        matched = []
         budget, began = Budget(), time.perf_counter()
         left = budget.left(topic.tenant)
         for place in range(len(ends)):
@@ -148,19 +149,15 @@ class ApplyReplay(Job[protocol.ReplayAck]):
             # Beyond the budget, matches stay undecided until later (see `undecided`).
             self._doubts += self._doubts > 0 or spent + bound.cost.seconds(len(body)) > left
             if self._doubts or bound.matches(schema.values(body, points[place].tolist())):
-                made = protocol.generated_id(self.page.log, int(offsets[place]))
-                name = segment.ids[place] if segment.ids else made
+                name = (
+                    segment.ids[place]
+                    if segment.ids
+                    else protocol.generated_id(self.page.log, int(offsets[place]))
+                )
                 trace = segment.traces[place] if segment.traces else ""
                 self._events[place] = Event(segment.topic, name, int(stamps[place]), body, trace)
                 matched.append(place)
-                if self.registry.multi_dispatcher and name != made:
-                    chosen[place] = int(times[place])
-        places = np.array(matched, dtype=np.int64)
-        if chosen:
-            numbers = np.full(len(places), number, dtype=np.int32)
-            places = places[dedup.fresh(db, self.registry, self._events, chosen, places, numbers)]
-            self._events = {place: self._events[place] for place in places.tolist()}
-        return places, sizes
+        return np.array(matched, dtype=np.int64), sizes
 
     def _finish(self, db: Connection, number: int, log: LogState) -> None:
         """Releases live notifications, and ends a version that the log ended meanwhile."""

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from edn.errors import Conflict, InvalidInput, NotFound
+from edn.http import sink_policy
 from edn.model.coordinates import element_of, is_array, rfc3339
 from edn.model.namespace import public_id
 from edn.runtime import clock
@@ -43,7 +44,13 @@ RECOVERED = 20_000
 
 _CURSOR = re.compile(r"(\d{1,18})-(\d{1,18})\Z", re.ASCII)
 #: by type; a time is that of the example
-_EXAMPLES: dict[str, Any] = {"string": "example", "number": 1.5, "integer": 1, "boolean": True}
+_EXAMPLES: dict[str, Any] = {
+    "string": "example",
+    "number": 1.5,
+    "integer": 1,
+    "boolean": True,
+    "bytes": "AA==",
+}
 
 
 def _example(kind: str, now: str) -> Any:
@@ -91,6 +98,7 @@ class DeliveryStatus:
             "consent": self.consent_of(address),
             **{kind: sum(getattr(each, kind) for each in counts) for kind in Counts._fields},
             "dead_letters": dead,
+            "retrying": self.notifier.retrying(address),
             "buffered_bytes": used.buffered_bytes,
             "dropped": used.dropped,
             "dropped_limit": used.reason,
@@ -102,7 +110,7 @@ class DeliveryStatus:
         _, address = self._find(subscription)
         stored = await self.reader.reading(attempts.stored, address)
         oldest = attempts.oldest(self.settings.attempts_kept)
-        return [_attempt(one) for one in self.notifier.attempts.latest(address, stored, oldest)]
+        return [self._attempt(one) for one in self.notifier.attempts.latest(address, stored, oldest)]
 
     async def letters(
         self, subscription: str | None, after: str | None, limit: int
@@ -185,9 +193,20 @@ class DeliveryStatus:
             "example": True,
         }
         body = msgspec.json.encode({"notifications": [entry]})
-        return _attempt(await self.notifier.example(address, body))
+        return self._attempt(await self.notifier.example(address, body))
 
     # -- internal ---------------------------------------------------------------------------------------
+
+    def _attempt(self, attempt: Attempt) -> dict[str, Any]:
+        fields = msgspec.structs.asdict(attempt)
+        events = fields.pop("events")
+        return {
+            **fields,
+            "time": rfc3339(attempt.time),
+            "notifications": events,
+            "next_attempt": None if attempt.next_attempt is None else rfc3339(attempt.next_attempt),
+            "request": self.notifier.bodies.find(attempt.webhook_id),
+        }
 
     def _find(self, subscription: str) -> tuple[list[int], str]:
         """Returns the newest version of each member, and the address."""
@@ -227,7 +246,7 @@ class DeliveryStatus:
         return {
             "id": f"{self.settings.id}.{letter.id}",
             "webhook_id": self.notifier.webhook_id(letter.id),
-            "url": url_of(letter.address),
+            "url": sink_policy.without_password(url_of(letter.address)),
             "died": _instant(letter.died),
             "created": _instant(letter.created),
             "attempts": letter.attempts,
@@ -248,14 +267,3 @@ def _instant(steady: int) -> str:
 
 def _shown(steady: int | None) -> str | None:
     return None if steady is None else _instant(steady)
-
-
-def _attempt(attempt: Attempt) -> dict[str, Any]:
-    fields = msgspec.structs.asdict(attempt)
-    events = fields.pop("events")
-    return {
-        **fields,
-        "time": rfc3339(attempt.time),
-        "notifications": events,
-        "next_attempt": None if attempt.next_attempt is None else rfc3339(attempt.next_attempt),
-    }

@@ -51,6 +51,12 @@ METRICS = (
         ("limit",),
     ),
     Metric("edn_server_disk_free_bytes", "gauge", "Free bytes on the disk of the database."),
+    Metric("edn_server_spare", "gauge", "1 if this process is a spare that replaced a dead server."),
+    Metric("edn_server_lease_seconds", "gauge", "PostgreSQL: seconds left of the lease of the shard."),
+    Metric("edn_server_commits_total", "counter", "PostgreSQL: committed transactions."),
+    Metric("edn_server_commit_seconds_total", "counter", "PostgreSQL: duration of committed transactions."),
+    Metric("edn_server_commits_in_doubt_total", "counter", "PostgreSQL: commits without an answer."),
+    Metric("edn_server_database_outages_total", "counter", "PostgreSQL: lost connections of the writer."),
     Metric(
         "edn_server_disk_short", "gauge", "1 while events are refused because the disk has too little room."
     ),
@@ -92,6 +98,16 @@ def read(
         "dropped_rows_total": counters.dropped,
         "failing_addresses": notifier.failing,
     }
+    if (found := status.store.commit_figures) is not None:
+        figures, left = found
+        values |= {
+            "spare": float(settings.spare),
+            "lease_seconds": left,
+            "commits_total": figures.commits,
+            "commit_seconds_total": figures.seconds,
+            "commits_in_doubt_total": figures.doubts,
+            "database_outages_total": figures.outages,
+        }
     return {f"edn_server_{name}": value for name, value in values.items()}
 
 

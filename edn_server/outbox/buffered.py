@@ -71,6 +71,11 @@ class FrameHolds:
         """Return whether a subscription was paused in this log before the frame."""
         return self._log in self._registry.paused.get(subscription, ())
 
+    def is_paused(self, subscription: str) -> bool:
+        """Return whether a subscription is paused in this log after the frame."""
+        steps = self._steps.get(subscription)
+        return steps[-1][1] == "pause" if steps else self._paused(subscription)
+
     def begin_replay(self, number: int) -> None:
         self.begun.append(number)
 

@@ -8,7 +8,7 @@ signing key (`storage.addresses`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,16 @@ ROW_BYTES = 1 << 20
 MATCH_BYTES = 64
 
 
-def group(places: Int64s, numbers: Int32s, queues: Int32s, sizes: Int64s) -> Iterator[tuple[int, NewRow]]:
+def group(
+    places: Int64s,
+    numbers: Int32s,
+    queues: Int32s,
+    sizes: Int64s,
+    alone: Collection[int] = (),
+) -> Iterator[tuple[int, NewRow]]:
     """Yield (queue, row) for matches given in the order of places: (place, number, number's queue).
 
-    `sizes` are those of payloads by place.
+    `sizes` are those of payloads by place; `alone`: queues whose rows have one event each.
     """
     if not len(places):
         return
@@ -42,6 +48,8 @@ def group(places: Int64s, numbers: Int32s, queues: Int32s, sizes: Int64s) -> Ite
     firsts = np.searchsorted(new_event, new_queue)
     lasts = np.append(firsts[1:], len(new_event))
     fits = (lasts - firsts <= ROW_EVENTS) & (np.add.reduceat(weights, firsts) <= ROW_BYTES)
+    if alone:
+        fits &= ~np.isin(queues[new_queue], list(alone))
     # Whole arrays become bytes once; a row is cut out of them.
     place_bytes, count_bytes, number_bytes = (
         part.astype("<i4", copy=False).tobytes() for part in (event_places, counts, numbers)
@@ -50,7 +58,8 @@ def group(places: Int64s, numbers: Int32s, queues: Int32s, sizes: Int64s) -> Ite
     for queue, first, last, fit in zip(
         queues[new_queue].tolist(), firsts.tolist(), lasts.tolist(), fits.tolist(), strict=True
     ):
-        for begin, end in ((first, last),) if fit else _pieces(weights, first, last):
+        most = 1 if alone and queue in alone else ROW_EVENTS
+        for begin, end in ((first, last),) if fit else _pieces(weights, first, last, most):
             low, high = ends[begin], ends[end]
             yield (
                 queue,
@@ -81,10 +90,10 @@ def _compact(queues: Int32s) -> npt.NDArray[np.integer]:
     return compact
 
 
-def _pieces(weights: Int64s, first: int, last: int) -> Iterator[tuple[int, int]]:
+def _pieces(weights: Int64s, first: int, last: int, most: int) -> Iterator[tuple[int, int]]:
     """Split the events of one queue into rows within the limits; a row has at least one event."""
     while first < last:
-        end = min(last, first + ROW_EVENTS)
+        end = min(last, first + most)
         total = np.cumsum(weights[first:end])
         if total[-1] > ROW_BYTES:
             end = first + max(1, int(np.searchsorted(total, ROW_BYTES, "right")))

@@ -4,6 +4,8 @@ http, https   `http`: a POST
 mailto        `mail`: a message through the relay in the settings
 cloudevents   `cloudevents`: CloudEvents in the mode of the URL
 soap          `soap`: SOAP messages to the endpoint in the URL
+amqp, amqps, mqtt, mqtts, nats, tls
+              `broker`: a message to the broker in the URL
 others        entry points of the group `edn.sinks`: the name is the scheme; the object takes the server's
               settings and returns a `Sink`; its attribute `check` validates URLs of new subscriptions (see
               `edn.http.sink_policy`)
@@ -20,6 +22,7 @@ from typing import Protocol, Self
 from edn.http.sink_policy import extension
 from edn.runtime.ownership import owned
 from edn_server.config import Settings
+from edn_server.sinks.profile import Profile
 
 #: bytes of a sink's answer that are recorded
 ANSWER_BYTES = 512
@@ -46,6 +49,8 @@ class Message:
     headers: tuple[tuple[str, str], ...] = ()
     #: tenant of the address, for limits per tenant; empty is the operator
     tenant: str = ""
+    #: settings of the sink; None: those of the server
+    profile: Profile | None = None
 
     @property
     def signature(self) -> str | None:

@@ -21,7 +21,7 @@ from edn.formats import cloudevents
 from edn.formats.cloudevents import CloudEvent, SinkAddress
 from edn.runtime.ownership import owned
 from edn_server.config import Settings
-from edn_server.sinks.base import Answer, Message
+from edn_server.sinks.base import Answer, Message, Sink
 from edn_server.sinks.consent import Consents
 from edn_server.sinks.post_sequence import PostSequence
 from edn_server.sinks.resolver import Resolver
@@ -46,8 +46,14 @@ _notifications = msgspec.json.Decoder(dict[str, list[_Entry]])
 
 @owned("loop")
 class CloudEventsSink:
-    def __init__(self, settings: Settings, consents: Consents, resolver: Resolver | None = None) -> None:
-        self._sequence = PostSequence(settings, resolver)
+    def __init__(
+        self,
+        settings: Settings,
+        consents: Consents,
+        resolver: Resolver | None = None,
+        brokers: Sink | None = None,
+    ) -> None:
+        self._sequence = PostSequence(settings, resolver, brokers)
         self._origin = settings.webhook_origin
         self._consents = consents
 

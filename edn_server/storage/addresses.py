@@ -1,27 +1,34 @@
-"""Addresses: tenant, key ring and URL of a sink in one string.
+"""Addresses: tenant, key ring, settings and URL of a sink in one string.
 
 Rows of the outbox, workers, circuit breakers, attempts and dead letters are keyed by an address. The tenant
 is part of every address, so two tenants with the same URL never share a POST, a queue or a circuit breaker,
 and no code has to check for it:
 
     acme/3f2a91c04b1d77aa/https://example.org/hook    a sink of tenant acme, signed with that ring
+    acme/3f2a91c04b1d77aa+5b1c…/https://example.org   the same with settings of its own, by their id
     acme//mailto:ann@example.org                      a sink of tenant acme, not signed
     //https://example.org/hook                        a sink of the operator, not signed
     stream:acme,s1                                    the stream of a subscription, by its key
 
-Tenant and ring contain no slash, so the URL is everything after the second slash. A tenant contains no colon
-either, so no address of a sink looks like a stream.
+Subscriptions whose settings differ (`edn.formats.sink_settings`) have addresses of their own: a POST has one
+set of headers, and a queue one order and one schedule of retries.
+
+Tenant, ring and settings contain no slash, so the URL is everything after the second slash. A tenant contains
+no colon either, so no address of a sink looks like a stream.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from edn.model import namespace
 
 #: begins the address of a stream
 STREAM = "stream:"
+#: begins the URL of a CloudEvents sink (`edn.formats.cloudevents.SinkAddress`)
+CLOUDEVENTS = "cloudevents:"
 
 
 class Parts(NamedTuple):
@@ -31,7 +38,9 @@ class Parts(NamedTuple):
     #: id of the key ring; empty if notifications are not signed
     ring: str
     url: str
-    #: host and port as the URL writes them; the whole URL if it names none
+    #: id of the sink's settings; empty: those of the server
+    settings: str
+    #: host and port as the URL writes them, without credentials; the whole URL if it names none
     host: str
 
 
@@ -39,18 +48,25 @@ class Parts(NamedTuple):
 def parts_of(address: str) -> Parts:
     """Split an address; cached, because every attempt needs it."""
     if not is_sink(address):
-        return Parts(namespace.owner_of(address[len(STREAM) :]), "", address, address)
+        return Parts(namespace.owner_of(address[len(STREAM) :]), "", address, "", address)
     tenant, ring, url = address.split("/", 2)
-    rest = url.partition("://")[2]
-    return Parts(tenant, ring, url, rest.partition("/")[0].partition("?")[0] if rest else url)
+    ring, _, settings = ring.partition("+")
+    # The URL inside that of a CloudEvents sink is escaped.
+    rest = (unquote(url) if url.startswith(CLOUDEVENTS) else url).partition("://")[2]
+    host = rest.partition("/")[0].partition("?")[0].rpartition("@")[2]
+    return Parts(tenant, ring, url, settings, host if rest else url)
 
 
-def address_of(tenant: str, url: str, ring: str) -> str:
+def address_of(tenant: str, url: str, ring: str, settings: str = "") -> str:
     """Compose the address of a sink; the URL of a stream is its address."""
     if url.startswith(STREAM):
         return url
     if "/" in tenant or ":" in tenant or "/" in ring:
         raise ValueError(f"tenant and ring must not hold a slash or a colon, got {tenant!r} and {ring!r}")
+    if settings:
+        if not settings.isalnum() or "+" in ring:
+            raise ValueError(f"settings must be an id of letters and digits, got {settings[:80]!r}")
+        return f"{tenant}/{ring}+{settings}/{url}"
     return f"{tenant}/{ring}/{url}"
 
 
@@ -72,6 +88,11 @@ def tenant_of(address: str) -> str:
 def ring_of(address: str) -> str:
     """Return the id of the key ring; empty if notifications are not signed."""
     return parts_of(address).ring
+
+
+def settings_of(address: str) -> str:
+    """Return the id of the sink's settings; empty: those of the server."""
+    return parts_of(address).settings
 
 
 def url_of(address: str) -> str:

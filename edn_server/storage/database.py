@@ -1,16 +1,15 @@
 """Opens the data folder: a lock for one process, a format number, the tables, and the connections.
 
-meta        identity key, epoch (number of starts), seq (number of store requests); restored, the last outbox
-            row of the backup that this folder was made from; the clock
-topics, versions, intervals, rings, tallies
+meta        epoch (number of starts), seq (number of store requests); restored, the last outbox row of the
+            backup that this folder was made from; the clock
+secrets     sealed: the identity key
+topics, versions, intervals, rings, sink_settings, tallies
             see `versions`
 logs        see `logs`
 replays, pauses
             see `replays`
 events, outbox, batches, stream_marks
             see `outbox`. A row id is never reused, because the webhook-id is derived from it
-delivered_ids
-            see `delivered_ids`
 health, attempts, consents
             see `sink_state`
 dead_letters, dead_names, names
@@ -25,26 +24,28 @@ import asyncio
 import contextlib
 import functools
 import os
-import secrets
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from edn.errors import UnreadableSecret
 from edn.runtime import disk as storage
 from edn.runtime.disk import SqliteConnection
 from edn.runtime.ownership import owned
 from edn.runtime.process import CannotStart, copy_in, lock_folder, wrong_format
-from edn_server.storage import usage
+from edn.runtime.secret_box import SecretBox, open_folder_box
+from edn_server.storage import secret_rows, usage
 from edn_server.storage.interface import Connection, Identity, Reader, Result
 from edn_server.storage.store import Store
 from edn_server.storage.writer import Call, Job, SqliteJobs, Writer
 
 #: number of the table format (`PRAGMA user_version`); other formats are refused
-FORMAT = 1
+FORMAT = 2
 
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE secrets (name TEXT PRIMARY KEY, sealed BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (
     uid INTEGER PRIMARY KEY, tenant TEXT NOT NULL, name TEXT NOT NULL, columns TEXT NOT NULL,
     engine TEXT NOT NULL
@@ -54,7 +55,7 @@ CREATE TABLE versions (
     topic INTEGER NOT NULL, filter TEXT NOT NULL, address TEXT NOT NULL, recipient TEXT, expires INTEGER,
     log TEXT NOT NULL, incarnation INTEGER NOT NULL,
     width INTEGER NOT NULL, rects BLOB NOT NULL, over INTEGER, ring TEXT NOT NULL,
-    moved INTEGER NOT NULL DEFAULT 0
+    moved INTEGER NOT NULL DEFAULT 0, settings TEXT NOT NULL DEFAULT ''
 );
 CREATE UNIQUE INDEX versions_living ON versions (id, version) WHERE over IS NULL;
 CREATE INDEX versions_over ON versions (over) WHERE over IS NOT NULL;
@@ -65,7 +66,7 @@ CREATE TABLE intervals (
 ) WITHOUT ROWID;
 CREATE TABLE logs (
     log TEXT PRIMARY KEY, incarnation INTEGER NOT NULL, cursor INTEGER, joined INTEGER,
-    retired INTEGER NOT NULL DEFAULT 0, url TEXT
+    retired INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE TABLE replays (
     number INTEGER NOT NULL, source TEXT NOT NULL CHECK (source IN ('log', 'server')), log TEXT NOT NULL,
@@ -74,11 +75,6 @@ CREATE TABLE replays (
 CREATE TABLE pauses (
     id TEXT NOT NULL, log TEXT NOT NULL, revision INTEGER NOT NULL, PRIMARY KEY (id, log)
 ) WITHOUT ROWID;
-CREATE TABLE delivered_ids (
-    topic INTEGER NOT NULL, id TEXT NOT NULL, time INTEGER NOT NULL, recipients BLOB NOT NULL,
-    PRIMARY KEY (topic, id)
-) WITHOUT ROWID;
-CREATE INDEX delivered_ids_time ON delivered_ids (time);
 CREATE TABLE events (key INTEGER PRIMARY KEY, topic INTEGER NOT NULL, id TEXT NOT NULL,
     stamp INTEGER NOT NULL, body BLOB NOT NULL, trace TEXT NOT NULL DEFAULT '');
 CREATE TABLE outbox (
@@ -87,6 +83,7 @@ CREATE TABLE outbox (
     phase TEXT NOT NULL DEFAULT 'live' CHECK (phase IN ('history', 'live')),
     frame_id INTEGER, events INTEGER NOT NULL, composition BLOB, body BLOB,
     created INTEGER NOT NULL DEFAULT 0, doubt INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0,
+    attempts INTEGER NOT NULL DEFAULT 0, due INTEGER NOT NULL DEFAULT 0,
     CHECK ((address IS NOT NULL) = (state = 'ready')),
     CHECK ((frame_id IS NULL) = (composition IS NULL) AND (frame_id IS NULL) = (body IS NOT NULL))
 );
@@ -96,15 +93,17 @@ CREATE INDEX outbox_streams ON outbox (created) WHERE subscription IS NOT NULL A
 CREATE INDEX outbox_doubt ON outbox (address, id) WHERE doubt != 0;
 CREATE INDEX outbox_kept_doubt ON outbox (subscription, id) WHERE address IS NULL AND doubt != 0;
 CREATE INDEX outbox_asked ON outbox (doubt) WHERE doubt > 0;
+CREATE INDEX outbox_aside ON outbox (address, id) WHERE attempts > 0;
 CREATE INDEX outbox_frame ON outbox (frame_id) WHERE frame_id IS NOT NULL;
 CREATE TABLE stream_marks (
     address TEXT PRIMARY KEY, dropped INTEGER NOT NULL DEFAULT 0, passed INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE TABLE batches (id INTEGER PRIMARY KEY, members BLOB NOT NULL);
 CREATE TABLE rings (
-    id TEXT PRIMARY KEY, current TEXT NOT NULL, previous TEXT, until INTEGER NOT NULL,
+    id TEXT PRIMARY KEY, current BLOB NOT NULL, previous BLOB, until INTEGER NOT NULL,
     version INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE sink_settings (id TEXT PRIMARY KEY, settings TEXT NOT NULL, credentials BLOB) WITHOUT ROWID;
 CREATE TABLE health (address TEXT PRIMARY KEY, health BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE attempts (address TEXT PRIMARY KEY, newest INTEGER NOT NULL, attempts BLOB NOT NULL);
 CREATE INDEX attempts_newest ON attempts (newest);
@@ -155,22 +154,26 @@ class Reclaim(Job[bool]):
 class SqliteStore(Store):
     """An open, locked data folder: one writer, any number of readers. Any thread may call it."""
 
-    def __init__(self, path: Path, *, floor: int = 0) -> None:
+    def __init__(
+        self, path: Path, *, floor: int = 0, open_box: Callable[[], SecretBox] | None = None
+    ) -> None:
         """Locks the folder and creates or checks its tables; raises `CannotStart`.
 
-        `floor`: free bytes that a copy leaves on the disk.
+        `floor`: free bytes that a copy leaves on the disk. `open_box` is called once the folder is locked; by
+        default it opens the folder's key file.
         """
         self.path = path
         self._floor = floor
         self._lock = lock_folder(path)
         try:
+            self._box = open_box() if open_box is not None else open_folder_box(path)
             self.identity = self._open()
         except sqlite3.Error as error:
             os.close(self._lock)
             if storage.is_full(error):
                 raise  # the caller retries when the disk has room
             raise CannotStart(f"the database in {path} cannot be opened: {error}") from None
-        except CannotStart:
+        except (CannotStart, UnreadableSecret, OSError):
             os.close(self._lock)
             raise
 
@@ -181,22 +184,25 @@ class SqliteStore(Store):
             if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone():
                 for statement in (*_TABLES.split(";"), *usage.TABLES, *usage.TRIGGERS):
                     db.execute(statement)
-                values = [("key", secrets.token_hex(16)), ("epoch", 0), ("seq", 0)]
-                db.executemany("INSERT INTO meta VALUES (?, ?)", values)
+                db.executemany("INSERT INTO meta VALUES (?, ?)", [("epoch", 0), ("seq", 0)])
+                secret_rows.create_key(db)
                 db.execute(f"PRAGMA user_version = {FORMAT}")
             (found,) = db.execute("PRAGMA user_version").fetchone()
             if found != FORMAT:
                 db.execute("ROLLBACK")
                 raise CannotStart(wrong_format(f"the data folder {self.path}", found, FORMAT))
             db.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch'")
-            meta = dict(db.execute("SELECT name, value FROM meta").fetchall())
+            (epoch,) = db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
+            secret_rows.check(db, f"the data folder {self.path}")
+            key = secret_rows.key(db)
             db.execute("COMMIT")
-            return Identity(str(meta["key"]), int(meta["epoch"]))
+            return Identity(key, int(epoch))
 
     def connect(self, *, read_only: bool = False) -> SqliteConnection:
         """Opens a connection in autocommit mode, for one thread at a time; the caller closes it."""
         db = storage.connect(self.path / "server.db", read_only=read_only)
         db.execute("PRAGMA cache_size = -32768")
+        db.box = self._box
         return db
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""Logs that this server follows: cursors, incarnations, join records, dispatchers."""
+"""Logs that this server follows: cursors, incarnations, join records."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from edn_server.storage.interface import Connection
 _NEWEST = "incarnation = CASE WHEN logs.incarnation > ?2 THEN logs.incarnation ELSE ?2 END"
 
 
+#: `retired` of a log whose dispatcher has another one, and of a log that has ended beside others
+_RETIRED, _ENDED = 1, 2
+
+
 class LogRow(NamedTuple):
     log: str
     incarnation: int
@@ -18,13 +22,18 @@ class LogRow(NamedTuple):
     cursor: int | None
     #: offset of the join record, once applied
     joined: int | None
-    #: whether its dispatcher has switched to another log
+    #: whether its dispatcher has another log
     retired: bool
+    #: whether it has ended, and nothing of it is needed
+    ended: bool
 
 
 def logs(db: Connection) -> list[LogRow]:
     found = db.execute("SELECT log, incarnation, cursor, joined, retired FROM logs")
-    return [LogRow(log, start, cursor, join, bool(gone)) for log, start, cursor, join, gone in found]
+    return [
+        LogRow(log, start, cursor, join, state == _RETIRED, state == _ENDED)
+        for log, start, cursor, join, state in found
+    ]
 
 
 def incarnation(db: Connection, log: str) -> int | None:
@@ -51,37 +60,46 @@ def advance(db: Connection, log: str, incarnation: int, cursor: int, joined: int
     )
 
 
-def follow(db: Connection, log: str, incarnation: int, url: str) -> None:
-    """Stores the dispatcher URL of a log, and takes the log into use."""
+def follow(db: Connection, log: str, incarnation: int = 0) -> None:
+    """Takes a log into use."""
     db.execute(
-        "INSERT INTO logs (log, incarnation, url) VALUES (?1, ?2, ?3) ON CONFLICT (log)"
-        f" DO UPDATE SET {_NEWEST}, url = ?3, retired = 0",
-        (log, incarnation, url),
+        "INSERT INTO logs (log, incarnation) VALUES (?1, ?2) ON CONFLICT (log)"
+        f" DO UPDATE SET {_NEWEST}, retired = 0",
+        (log, incarnation),
     )
 
 
-def others_of(db: Connection, log: str, url: str | None) -> list[str]:
-    """Returns the other logs in use of the dispatcher at this URL; None: of any dispatcher."""
-    found = db.execute(
-        "SELECT log FROM logs WHERE log != ?1 AND retired = 0 AND (CAST(?2 AS TEXT) IS NULL OR url = ?2)",
-        (log, url),
-    )
+def others_of(db: Connection, log: str) -> list[str]:
+    """Returns the other logs in use."""
+    found = db.execute("SELECT log FROM logs WHERE log != ? AND retired = 0", (log,))
     return [name for (name,) in found.fetchall()]
 
 
-def followed(db: Connection) -> list[tuple[str, str]]:
-    """Returns (log, URL) of the logs in use whose dispatcher is known."""
-    return db.execute("SELECT log, url FROM logs WHERE retired = 0 AND url IS NOT NULL").fetchall()
+def retire(db: Connection, left: Sequence[str], heir: str | None = None) -> None:
+    """Retires logs and drops their replays and pauses.
 
-
-def retire(db: Connection, left: Sequence[str], heir: str) -> None:
-    """Retires logs: passes their pauses to the heir and drops their replays."""
+    `heir`: the only log from now on, which gets the pauses; migrations by other dispatchers are dropped, too.
+    Without it the logs have ended, and `trim_ended` deletes the rest.
+    """
     for name in left:
-        db.execute("UPDATE logs SET retired = 1 WHERE log = ?", (name,))
-        db.execute(
-            "INSERT INTO pauses SELECT id, ?, revision FROM pauses WHERE log = ?"
-            " ON CONFLICT (id, log) DO UPDATE SET revision = excluded.revision",
-            (heir, name),
-        )
+        state = _ENDED if heir is None else _RETIRED
+        db.execute("UPDATE logs SET retired = ? WHERE log = ?", (state, name))
+        if heir is not None:
+            db.execute(
+                "INSERT INTO pauses SELECT id, ?, revision FROM pauses WHERE log = ?"
+                " ON CONFLICT (id, log) DO UPDATE SET revision = excluded.revision",
+                (heir, name),
+            )
         db.execute("DELETE FROM pauses WHERE log = ?", (name,))
-        db.execute("DELETE FROM replays WHERE log = ?", (name,))
+        db.execute(
+            "DELETE FROM replays WHERE log = ?" + (" AND source = 'log'" if heir is None else ""), (name,)
+        )
+
+
+def trim_ended(db: Connection, most: int) -> int:
+    """Deletes up to `most` intervals of logs that have ended; returns how many."""
+    return db.execute(
+        "DELETE FROM intervals WHERE (number, log) IN (SELECT i.number, i.log FROM intervals i"
+        " JOIN logs l ON l.log = i.log WHERE l.retired = ? LIMIT ?)",
+        (_ENDED, most),
+    ).rowcount

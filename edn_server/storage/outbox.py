@@ -430,16 +430,6 @@ def holdings(db: Connection, subscription: str) -> list[Row]:
     return [Row(*values) for values in found]
 
 
-def live_rows(db: Connection, subscription: str) -> list[Row]:
-    """Return the live rows that are held back for a subscription, in order."""
-    found = db.execute(
-        f"SELECT {_ROW} FROM outbox WHERE subscription = ? AND phase = 'live'"
-        " AND state IN ('buffered', 'waiting') ORDER BY id",
-        (subscription,),
-    )
-    return [Row(*values) for values in found]
-
-
 def has_holdings(db: Connection, subscription: str, *, undecided: bool = False) -> bool:
     """Return whether a subscription has `holdings`, or undecided ones."""
     found = db.execute(
@@ -576,6 +566,31 @@ def oldest_rows(db: Connection, address: str, most: int) -> list[tuple[int, int 
     return db.execute(
         "SELECT id, frame_id, events FROM outbox WHERE address = ? ORDER BY id LIMIT ?", (address, most)
     ).fetchall()
+
+
+# -- rows that are retried on their own -------------------------------------------------------------------
+
+
+class Aside(NamedTuple):
+    """A row of an unordered address whose attempts failed."""
+
+    id: int
+    attempts: int
+    #: microseconds of steady time: when it is attempted again
+    due: int
+
+
+def put_aside(db: Connection, row: Aside) -> None:
+    """Store the attempts of a row, and when the next one follows."""
+    db.execute("UPDATE outbox SET attempts = ?, due = ? WHERE id = ?", (row.attempts, row.due, row.id))
+
+
+def asides(db: Connection, address: str) -> list[Aside]:
+    """Return the rows of an address that were put aside."""
+    found = db.execute(
+        "SELECT id, attempts, due FROM outbox WHERE address = ? AND attempts > 0 ORDER BY id", (address,)
+    )
+    return [Aside(*values) for values in found]
 
 
 # -- recorded delivery batches ----------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
+from edn.runtime.group_writer import CommitFigures
 from edn_server.storage.interface import Connection, Identity, Reader, Result
 from edn_server.storage.writer import Job, Writer
 
@@ -49,6 +50,16 @@ class Store(ABC):
     @property
     def unavailable(self) -> str | None:
         """Why nothing can be committed at the moment; None if it can."""
+        return None
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether no other process can own the store at the moment; without it nothing may be sent."""
+        return True
+
+    @property
+    def commit_figures(self) -> tuple[CommitFigures, float] | None:
+        """Figures of commits to a database elsewhere, and the seconds that are left of the lease."""
         return None
 
     @property

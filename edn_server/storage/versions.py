@@ -13,9 +13,12 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from edn.formats import sink_settings
+from edn.formats.sink_settings import SinkSettings
 from edn.formats.webhooks import KeyRing
 from edn.model.rect import Rects
 from edn_server.storage.interface import Connection
+from edn_server.storage.secret_rows import CREDENTIALS, CURRENT, PREVIOUS
 
 #: an offset or a time that is never reached
 NEVER = np.iinfo(np.int64).max
@@ -137,14 +140,14 @@ def find(db: Connection, id: str, version: int) -> ExistingVersion | None:
     return None if row is None else ExistingVersion(*row)
 
 
-def insert(db: Connection, stored: StoredVersion, *, owner: str, ring: str) -> None:
+def insert(db: Connection, stored: StoredVersion, *, owner: str, ring: str, settings: str = "") -> None:
     db.execute(
         "INSERT INTO versions (number, id, version, owner, topic, filter, address, recipient, expires, log,"
-        " incarnation, width, rects, ring) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " incarnation, width, rects, ring, settings) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             stored.number, stored.id, stored.version, owner, stored.topic, stored.filter, stored.address,
             stored.recipient, _or_null(stored.expires), stored.log, stored.incarnation, stored.rects.width,
-            pack_rects(stored.rects), ring,
+            pack_rects(stored.rects), ring, settings,
         ),
     )  # fmt: skip
 
@@ -292,14 +295,64 @@ def store_rings(db: Connection, rings: Sequence[KeyRing]) -> None:
     db.executemany(
         "INSERT INTO rings VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (id) DO UPDATE"
         " SET current = ?2, previous = ?3, until = ?4, version = ?5 WHERE rings.version <= ?5",
-        [(ring.id, ring.current, ring.previous, ring.until, ring.version) for ring in rings],
+        [
+            (
+                ring.id,
+                CURRENT.seal(db, ring.id, ring.current),
+                PREVIOUS.seal(db, ring.id, ring.previous),
+                ring.until,
+                ring.version,
+            )
+            for ring in rings
+        ],
     )
 
 
 def rings(db: Connection) -> list[KeyRing]:
     """Deletes the key rings that no version names, and returns the others."""
     db.execute("DELETE FROM rings WHERE id NOT IN (SELECT ring FROM versions)")
-    return [KeyRing(*row) for row in db.execute("SELECT id, current, previous, until, version FROM rings")]
+    rows = db.execute("SELECT id, current, previous, until, version FROM rings")
+    return [
+        KeyRing(id, CURRENT.require(db, id, current), PREVIOUS.open(db, id, previous), until, version)
+        for id, current, previous, until, version in rows
+    ]
+
+
+# -- settings of sinks -----------------------------------------------------------------------------------
+
+
+class StoredSink(NamedTuple):
+    """The settings of a sink, and its credentials as JSON."""
+
+    settings: SinkSettings
+    credentials: str | None
+
+    def __repr__(self) -> str:
+        return f"StoredSink({self.settings.id!r}, …)"
+
+
+def store_sinks(db: Connection, sinks: Iterable[StoredSink]) -> None:
+    """Inserts settings by their id, which stands for all of them."""
+    db.executemany(
+        "INSERT INTO sink_settings (id, settings, credentials) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
+        [
+            (
+                settings.id,
+                sink_settings.encode(settings),
+                CREDENTIALS.seal(db, settings.id, credentials),
+            )
+            for settings, credentials in sinks
+        ],
+    )
+
+
+def sinks(db: Connection) -> list[StoredSink]:
+    """Deletes the settings that no version names, and returns the others."""
+    db.execute("DELETE FROM sink_settings WHERE id NOT IN (SELECT settings FROM versions)")
+    rows = db.execute("SELECT id, settings, credentials FROM sink_settings")
+    return [
+        StoredSink(sink_settings.decode(text), CREDENTIALS.open(db, id, sealed)) for id, text, sealed in rows
+    ]
 
 
 # -- counters --------------------------------------------------------------------------------------------

@@ -14,8 +14,12 @@ def load(db: Connection) -> SubscriptionRegistry:
     for topic in versions.topics(db):
         registry.add_topic(*topic)
     for row in logs.logs(db):
+        if row.ended:
+            registry.ended_logs.add(row.log)
+            continue
         log = registry.log(row.log, row.incarnation)
         log.cursor, log.joined, log.retired = row.cursor, row.joined, row.retired
+    registry.sinks.update((sink.settings.id, sink) for sink in versions.sinks(db))
     registry.reserve(versions.numbers(db))
     registry.insert(versions.living(db))
     # Outbox rows may still name ended versions.
@@ -31,7 +35,7 @@ def load(db: Connection) -> SubscriptionRegistry:
     replaying = [registry.versions[number].id for number in registry.replaying if number in registry.versions]
     registry.mark_held([*registry.paused, *replaying])
     for number, name, since, until, expires in versions.intervals(db):
-        if registry.living.size > number and registry.living[number]:
+        if name in registry.logs and registry.living.size > number and registry.living[number]:
             log = registry.logs[name]
             log.since[number], log.until[number], log.expires[number] = since, until, expires
     return registry

@@ -14,7 +14,7 @@ stays while an outbox row names the number.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,8 +25,9 @@ from edn.model.filter import BoundFilter, Filter
 from edn.model.namespace import is_member, public_id, subscription_of
 from edn.runtime.ownership import any_thread, owned
 from edn_server.policies import UsageLimits
+from edn_server.storage.addresses import settings_of
 from edn_server.storage.replays import Source
-from edn_server.storage.versions import NEVER, StoredVersion
+from edn_server.storage.versions import NEVER, StoredSink, StoredVersion
 from edn_server.subscriptions.counters import VersionCounters
 from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s, Topic, grown
 
@@ -48,15 +49,11 @@ class LogState:
         self.cursor: int | None = None
         #: offset of the join record, once applied
         self.joined: int | None = None
-        #: whether its dispatcher has switched to another log
+        #: whether its dispatcher has another log
         self.retired = False
         self.since: Int64s = np.full(capacity, NEVER, dtype=np.int64)
         self.until: Int64s = np.full(capacity, NEVER, dtype=np.int64)
         self.expires: Int64s = expires.copy()
-
-    @property
-    def live(self) -> bool:
-        return self.cursor is not None and not self.retired
 
     def grow(self, more: int) -> None:
         self.since, self.until, self.expires = (
@@ -84,8 +81,8 @@ class SubscriptionRegistry:
         #: topics that may have no version left
         self.idle: set[int] = set()
         self.logs: dict[str, LogState] = {}
-        #: whether there is more than one dispatcher, each with its own log
-        self.multi_dispatcher = False
+        #: logs that have ended beside others; their frames are repeats
+        self.ended_logs: set[str] = set()
         #: byte limits of tenants
         self.limits = UsageLimits()
         #: committed store requests
@@ -125,6 +122,9 @@ class SubscriptionRegistry:
         self.shrinkable = 0
         #: key rings by id
         self.rings: dict[str, KeyRing] = {}
+        #: settings of sinks by id, and numbers of addresses whose notifications are rows of their own
+        self.sinks: dict[str, StoredSink] = {}
+        self.unordered: set[int] = set()
         #: counters by number
         self.counters = VersionCounters()
         #: numbers that a migration ended, and subscriptions that migrated since the start
@@ -336,14 +336,28 @@ class SubscriptionRegistry:
         """Returns whether the old server of a migrated version may still have rows to deliver."""
         return any(source.kind == "server" for source in self.replaying.get(number, ()))
 
+    def is_unordered(self, subscription: str | None) -> bool:
+        """Returns whether each notification of a subscription is a row of its own."""
+        numbers = self.numbers.get(subscription or "", ())
+        return any(int(self.address[number]) in self.unordered for number in numbers)
+
     def is_activated(self, number: int, reading: LogState) -> bool:
         """Returns whether any log, including the one being read, has activated a version."""
         return any(log.since[number] != NEVER for log in (reading, *self.logs.values()))
 
-    def find_ended(self, numbers: Int64s, reading: LogState | None = None) -> Int64s:
-        """Returns those of the numbers that every live log, including the one being read, has ended."""
+    def find_ended(
+        self, numbers: Int64s, reading: LogState | None = None, left: Collection[str] = ()
+    ) -> Int64s:
+        """Returns those of the numbers that every log, including the one being read, has ended.
+
+        Retired logs do not count, and neither do those that are `left`.
+        """
         ended = np.ones(len(numbers), dtype=np.bool_)
-        live = [log for log in self.logs.values() if log.live and log is not reading]
+        live = [
+            log
+            for log in self.logs.values()
+            if not log.retired and log is not reading and log.name not in left
+        ]
         if reading is not None:
             live.append(reading)
         for log in live:
@@ -365,8 +379,16 @@ class SubscriptionRegistry:
                 self.addresses.append(address)
                 self._address_uses.append(0)
             self._address_number[address] = number
+            self._note_order(number, address)
         self._address_uses[number] += 1
         return number
+
+    def _note_order(self, number: int, address: str) -> None:
+        known = self.sinks.get(settings_of(address))
+        if known is not None and not known.settings.ordered:
+            self.unordered.add(number)
+        else:
+            self.unordered.discard(number)
 
     def _leave_address(self, number: int) -> None:
         self._address_uses[number] -= 1

@@ -22,6 +22,7 @@ import msgspec
 
 from edn import protocol
 from edn.errors import Conflict, CorruptMessage, InvalidFilter, InvalidInput
+from edn.formats import sink_settings
 from edn.formats.webhooks import keep_newest
 from edn.index import engine_name
 from edn.model.filter import Filter
@@ -29,10 +30,10 @@ from edn.model.namespace import owner_of
 from edn.model.rect import Rects
 from edn.model.schema import Schema
 from edn_server.storage import logs, replays, versions
-from edn_server.storage.addresses import STREAM, address_of, stream_of
+from edn_server.storage.addresses import STREAM, address_of, settings_of, stream_of
 from edn_server.storage.interface import Connection
 from edn_server.storage.replays import Source
-from edn_server.storage.versions import NEVER, StoredVersion, TopicRow
+from edn_server.storage.versions import NEVER, StoredSink, StoredVersion, TopicRow
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import SubscriptionRegistry
 
@@ -60,9 +61,22 @@ def bind_filters(request: protocol.Store) -> list[Rects]:
             raise InvalidFilter(error.detail, pointer=place, column=error.column) from None
         try:
             _address(item)
-        except ValueError as error:
+        except (ValueError, msgspec.MsgspecError) as error:
             raise CorruptMessage(str(error)) from None
+    sinks_of(request)
     return rects
+
+
+def sinks_of(request: protocol.Store) -> list[StoredSink]:
+    """Returns the settings of the sinks of a request; raises `CorruptMessage` if credentials are missing."""
+    found = []
+    for text in sorted({item.settings for item in request.items} - {""}):
+        settings = sink_settings.decode(text)
+        credentials = request.credentials.get(settings.id) if settings.credentials else None
+        if settings.credentials and credentials is None:
+            raise CorruptMessage(f"the credentials of the settings {settings.id} must be in the request")
+        found.append(StoredSink(settings, credentials))
+    return found
 
 
 @dataclass(slots=True)
@@ -74,6 +88,7 @@ class StoreVersions(Job[protocol.Stored]):
     request: protocol.Store = field(repr=False)  # it has signing keys
     #: bound filters of the items
     rects: Sequence[Rects]
+    _sinks: list[StoredSink] = field(default_factory=list, init=False)
     _allocated: list[int] = field(default_factory=list, init=False)
     _new: list[StoredVersion] = field(default_factory=list, init=False)
     #: (number, expiry) adopted from an earlier incarnation, and numbers replaced
@@ -84,10 +99,12 @@ class StoreVersions(Job[protocol.Stored]):
 
     def work(self, db: Connection) -> protocol.Stored:
         request = self.request
+        self._sinks = sinks_of(request)
         self._check_incarnation(db)
         self._check_discarded()
         self._store_topic(db)
         versions.store_rings(db, request.rings)
+        versions.store_sinks(db, self._sinks)
         for item, rects in zip(request.items, self.rects, strict=True):
             text = msgspec.json.encode(item.filter).decode()
             if not self._known(db, item, text):
@@ -100,6 +117,8 @@ class StoreVersions(Job[protocol.Stored]):
         registry, request = self.registry, self.request
         registry.seq = max(registry.seq, result.seq)
         keep_newest(registry.rings, request.rings)
+        for sink in self._sinks:
+            registry.sinks.setdefault(sink.settings.id, sink)
         log = registry.log(request.log)
         log.incarnation = max(log.incarnation, request.incarnation)
         topic = request.topic
@@ -196,7 +215,8 @@ class StoreVersions(Job[protocol.Stored]):
             incarnation=request.incarnation,
             rects=rects,
         )
-        versions.insert(db, stored, owner=item.owner, ring=item.ring)
+        settings = settings_of(stored.address)
+        versions.insert(db, stored, owner=item.owner, ring=item.ring, settings=settings)
         self._await(db, item, number)
         self._new.append(stored)
 
@@ -211,7 +231,7 @@ def _address(item: protocol.StoreItem) -> str:
     """Composes the address of a version; that of a stream is made from its key, whatever the URL is."""
     if item.url.startswith(STREAM):
         return stream_of(item.id)
-    return address_of(item.tenant, item.url, item.ring)
+    return address_of(item.tenant, item.url, item.ring, sink_settings.decode(item.settings).id)
 
 
 def _expiry(item: protocol.StoreItem) -> int:

@@ -15,6 +15,7 @@ from edn.formats.webhooks import KeyRing
 from edn.model.namespace import subscription_of
 from edn.runtime.ownership import owned
 from edn_server.policies import UsageLimits
+from edn_server.storage.versions import StoredSink
 from edn_server.subscriptions.counters import VersionCounters
 from edn_server.subscriptions.registry import LiveVersion, SubscriptionRegistry
 from edn_server.subscriptions.topic_index import Topic
@@ -66,6 +67,10 @@ class RegistryView:
 
     def ring(self, id: str) -> KeyRing | None:
         return self._registry.rings.get(id)
+
+    def sink(self, settings: str) -> StoredSink | None:
+        """Returns the settings of a sink by their id."""
+        return self._registry.sinks.get(settings)
 
     def version(self, number: int) -> LiveVersion | None:
         return self._registry.versions.get(number)

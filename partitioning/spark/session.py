@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkRuntimeError
@@ -59,17 +63,51 @@ def new_session(
         .config("spark.sql.ansi.enabled", "true")
         .config("spark.sql.adaptive.enabled", "true")
     )
+    is_local = master is not None and master.startswith("local")
+    with _java_log(is_local) as log:
+        try:
+            return builder.getOrCreate()
+        except PySparkRuntimeError as error:
+            if error.getCondition() != "JAVA_GATEWAY_EXITED":
+                raise
+            raise Unavailable(
+                f"Java exited as soon as Spark started it{_last_line(log)}; it may be the wrong version. "
+                f"{_JAVA_17}"
+            ) from None
+        except Py4JJavaError as error:
+            where = "" if master is None else f" at {master}"
+            raise Unavailable(f"Spark cannot start{where}: {reason(error)}") from None
+
+
+@contextlib.contextmanager
+def _java_log(is_local: bool) -> Iterator[IO[bytes] | None]:
+    """Keep the log of a local Java process from the terminal; a failing job raises its error anyway.
+
+    Java inherits the descriptor, before any setting of Spark could silence it.
+    """
+    if not is_local:
+        yield None
+        return
+    sys.stderr.flush()
+    terminal = os.dup(2)
     try:
-        return builder.getOrCreate()
-    except PySparkRuntimeError as error:
-        if error.getCondition() != "JAVA_GATEWAY_EXITED":
-            raise
-        raise Unavailable(
-            f"Java exited as soon as Spark started it; it may be the wrong version. {_JAVA_17}"
-        ) from None
-    except Py4JJavaError as error:
-        where = "" if master is None else f" at {master}"
-        raise Unavailable(f"Spark cannot start{where}: {reason(error)}") from None
+        with tempfile.TemporaryFile() as log:
+            os.dup2(log.fileno(), 2)
+            try:
+                yield log
+            finally:
+                os.dup2(terminal, 2)
+    finally:
+        os.close(terminal)
+
+
+def _last_line(log: IO[bytes] | None) -> str:
+    """Return what Java said last; the script that starts it follows with its own complaint."""
+    if log is None:
+        return ""
+    log.seek(0)
+    lines = [line for line in log.read().decode(errors="replace").splitlines() if "spark-class: " not in line]
+    return f" ({lines[-1][:200]})" if lines else ""
 
 
 def reason(error: Py4JJavaError) -> str:

@@ -22,6 +22,8 @@ class Kind(Enum):
     TOPIC = "topic or subtree"
     SUBSCRIPTION = "subscription"
     KEY = "key"
+    SOURCE = "source"
+    ADVERTISEMENT = "advertisement"
     TENANT = "tenant"
     OWNER = "owner"
     LETTER = "dead letter"
@@ -46,6 +48,21 @@ _SINK = {
     "body sink.secret": NOTHING,
     "body sink.format": NOTHING,
     "body sink.consent": NOTHING,
+    **dict.fromkeys(
+        (
+            *(f"body sink.{name}" for name in ("headers", "timeout", "rate", "ordered")),
+            *(f"body sink.retry.{name}" for name in ("schedule", "give_up", "permanent")),
+            *(f"body sink.retry.exponential.{name}" for name in ("first", "factor", "longest")),
+            *(
+                f"body sink.credentials.{name}"
+                for name in (
+                    *("type", "token", "user", "password", "header", "value", "certificate", "key"),
+                    *("token_url", "client_id", "client_secret", "scope", "audience", "authentication"),
+                )
+            ),
+        ),
+        NOTHING,
+    ),
 }
 _SUBSCRIPTION_BODY = {
     "body topic": Kind.TOPIC,
@@ -71,7 +88,11 @@ _CLOUDEVENTS = {
     "body config.from": NOTHING,
     "body filters": NOTHING,
     "body sink": Kind.SINK,
-    "body sinkcredential": NOTHING,
+    "body sinkcredential.credentialtype": NOTHING,
+    "body sinkcredential.identifier": NOTHING,
+    "body sinkcredential.secret": NOTHING,
+    "body sinkcredential.accesstoken": NOTHING,
+    "body sinkcredential.accesstokentype": NOTHING,
     "body protocol": NOTHING,
     "body protocolsettings.method": NOTHING,
     "body protocolsettings.headers": NOTHING,
@@ -95,7 +116,9 @@ NAMES: dict[str, dict[str, Kind | None]] = {
         "body engine": NOTHING,
         "body closed": NOTHING,
         "body availability": NOTHING,
+        "body advertising": NOTHING,
     },
+    "/v1/topics/{name}/schema": {_NAME: Kind.TOPIC, "query publisher": Kind.OWNER},
     "/v1/topics/{name}/events": {
         _NAME: Kind.TOPIC,
         "query id": Kind.EVENT,
@@ -124,6 +147,7 @@ NAMES: dict[str, dict[str, Kind | None]] = {
         "query cursor": Kind.CURSOR,
         "query search": Kind.SUBSCRIPTION,
         "query members": NOTHING,
+        "query dead": NOTHING,
         "query filter": NOTHING,
     },
     "/v1/subscriptions/{id}": {**_ABOUT_SUBSCRIPTION, "body filter": NOTHING, **_EXPIRES, **_SINK},
@@ -181,6 +205,28 @@ NAMES: dict[str, dict[str, Kind | None]] = {
         **{f"body quota.{name}": NOTHING for name in Quota.__struct_fields__},
     },
     "/v1/keys/{id}": {_ID: Kind.KEY},
+    "/v1/advertisements": {
+        "body topic": Kind.TOPIC,
+        "body id": Kind.ADVERTISEMENT,
+        "body publisher": Kind.OWNER,
+        "body advertisement": NOTHING,
+        **_EXPIRES,
+        "query topic": Kind.TOPIC,
+        "query publisher": Kind.OWNER,
+        "query advertisement": NOTHING,
+        "query limit": NOTHING,
+        "query cursor": Kind.CURSOR,
+    },
+    "/v1/advertisements/{id}": {_ID: Kind.ADVERTISEMENT, "body advertisement": NOTHING, **_EXPIRES},
+    "/v1/advertisements/{id}/wanted": {_ID: Kind.ADVERTISEMENT},
+    "/v1/sources": {
+        "query tenant": Kind.TENANT,
+        "body topic": Kind.TOPIC,
+        "body url": NOTHING,
+        "body id": Kind.SOURCE,
+    },
+    "/v1/sources/{id}": {_ID: Kind.SOURCE},
+    "/v1/sources/{id}/dead-letters": {_ID: Kind.SOURCE, "query limit": NOTHING, "query before": NOTHING},
     "/v1/routes": {"query name": Kind.TOPIC},
     "/v1/routes/{name}": {_NAME: Kind.TOPIC, "body servers": Kind.SERVER, "body engine": NOTHING},
     "/v1/tuning": {"body mode": NOTHING, "body precision": NOTHING},
@@ -195,7 +241,6 @@ NAMES: dict[str, dict[str, Kind | None]] = {
     "/soap": {"body message": NOTHING},  # see `SOAP`
     "/internal/servers": _MESSAGE,
     "/internal/servers/{id}/heartbeat": {_ID: Kind.SERVER, **_MESSAGE},
-    "/internal/changes": _MESSAGE,
     "/internal/routing-summaries": {"query incarnation": NOTHING, "query since": NOTHING},
     "/internal/subscribe": _MESSAGE,
     "/internal/metrics-access": _MESSAGE,
@@ -226,11 +271,10 @@ NAMES: dict[str, dict[str, Kind | None]] = {
             "journey",
             "departures",
             "departures/kept",
-            "departures/told",
             "arrivals",
             "arrivals/kept",
-            "arrivals/told",
             "consents",
+            "secrets",
         )
     },
 }
@@ -258,7 +302,7 @@ SOAP: dict[str, Kind | None] = {
         (
             *("ReferenceParameters", "EndTo", "Delivery", "NotifyTo", "Format", "Expires", "Filter"),
             *("Recipient", "event", "attribute", "Attributes", "Attribute", "Engine", "Availability"),
-            "Closed",
+            *("Closed", "Advertising", "Advertisement", "Publisher", "Covers"),
             *("Cascade", "@Mode", "@Name", "@Dialect", "@name", "@type", "@time", "@availability"),
         )
     ),

@@ -121,6 +121,11 @@ class World:
             "whole": whole,
             "cloudevents": get("/cloudevents/subscriptions").json(),
             "keys": get("/v1/keys").json(),
+            "sources": [
+                (one["id"], one["topic"], one["url"], one["consumer"])
+                for one in get("/v1/sources").json()["sources"]
+            ],
+            "advertisements": get("/v1/advertisements").json(),
             "letters": get("/v1/dead-letters?subscription=v-dead").json(),
             "bindings": routes["bindings"],
             "servers": [(one["id"], one["state"]) for one in servers],
@@ -171,6 +176,10 @@ def _settle_victim(world: World) -> None:
         made = victim("POST", "/v1/subscriptions", json=body).json()
         if id == "v-made":
             world.secrets["/v-made"] = made["sink"]["secret"]
+    source = {"id": "v-source", "topic": "orders", "url": f"nats://{CANARY}:x@127.0.0.1:9/{CANARY}"}
+    victim("POST", "/v1/sources", json=source)
+    advertisement = {"id": "v-ad", "topic": "orders", "advertisement": {"price": "any", "note": [CANARY]}}
+    victim("POST", "/v1/advertisements", json=advertisement)
     event = {"$id": "order-1", "price": 1, "note": CANARY}
     victim("POST", "/v1/topics/orders/events", json=event)
     made_id = victim("POST", "/v1/topics/orders/events", json={"price": 2, "note": CANARY}).json()["ids"][0]
@@ -199,6 +208,8 @@ def _settle_victim(world: World) -> None:
             member.replace("v-tree", "v-hook"),
         ],
         Kind.KEY: [keys[0]["id"], f"victim/{keys[0]['id']}", "000000000000"],
+        Kind.SOURCE: ["v-source", "victim/v-source", "victim,v-source"],
+        Kind.ADVERTISEMENT: ["v-ad", "victim/v-ad", "victim,v-ad"],
         Kind.TENANT: [VICTIM, "victim/", ""],
         Kind.OWNER: ["app", "victim/app"],
         Kind.LETTER: [*dead, number, "s1.1", "s1.2", "s1.999999", "victim/s1.1"],
@@ -256,6 +267,9 @@ def _body(world: World, path: str, who: Attacker) -> Any:
         },
         "/cloudevents/subscriptions/{id}": {"sink": sink["url"], "protocol": "HTTP"},
         "/v1/keys": {"name": "another", "scopes": ["subscribe"], "expires": "PT10M"},
+        "/v1/advertisements": {"topic": "mine", "advertisement": {"price": "any"}},
+        "/v1/advertisements/{id}": {"advertisement": {"price": "any"}},
+        "/v1/sources": {"topic": "mine", "url": "nats://127.0.0.1:9/S"},
         "/v1/routes/{name}": {"servers": ["s1"]},
         "/v1/tuning": {"mode": "paper"},
         "/v1/link": {"lag_limit": 1},
@@ -269,6 +283,7 @@ _QUERIES: dict[tuple[str, str], dict[str, str]] = {
     ("GET", "/v1/topics/{name}/events"): {"id": "any"},
     ("GET", "/v1/topics/{name}/projection"): {"x": "price", "y": "note"},
     ("DELETE", "/v1/subscriptions"): {"topic": "mine", "filter": "price exists", "owner": "nobody"},
+    ("DELETE", "/v1/advertisements"): {"topic": "mine", "advertisement": "{}"},
     ("GET", "/cloudevents/consent/{server}"): {"token": "guess"},
     ("POST", "/cloudevents/consent/{server}"): {"token": "guess"},
 }

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from ipaddress import IPv4Address, IPv6Address, ip_network
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from edn.errors import InvalidSink
 from edn.http import sink_policy
@@ -54,18 +59,35 @@ ANSWERS = [
 Tried = list[tuple[Any, Any]]
 
 
-def settings(*, allow_loopback_sinks: bool) -> Settings:
+#: what an operator may allow, and what that opens; nothing else of the tables above
+ALLOWED = ("172.20.0.0/16", "fd12:3456::/32")
+OPENED = [
+    "172.20.0.1", "172.20.1", "0xac140001", "2886991873", "0254.024.0.1", "[::ffff:172.20.0.1]",
+    "[fd12:3456::1]", "[fd12:3456:ffff::]",
+]  # fmt: skip
+#: beside it, or inside a form that leads elsewhere
+CLOSED = [
+    "172.19.255.255", "172.21.0.0", "[::172.20.0.1]", "[64:ff9b::ac14:1]", "[2002:ac14:1::]",
+    "[2001:0:ac14:1::1]", "[fd12:3455:ffff::1]", "[fd12:3457::1]", "[fd11:3456::5efe:ac14:1]",
+]  # fmt: skip
+
+
+def settings(*, allow_loopback_sinks: bool, networks: tuple[str, ...] = ()) -> Settings:
     return Settings(
         id="s1",
         data=Path("/nowhere"),
         dispatcher=("http://127.0.0.1:1",),
         secret="a secret of the tests",
         allow_loopback_sinks=allow_loopback_sinks,
+        allow_sink_networks=networks,
     )
 
 
 def attempt(
-    monkeypatch: pytest.MonkeyPatch, url: str, resolve: Callable[[str], list[str]] | None = None
+    monkeypatch: pytest.MonkeyPatch,
+    url: str,
+    resolve: Callable[[str], list[str]] | None = None,
+    networks: tuple[str, ...] = (),
 ) -> tuple[Answer, Tried]:
     """One delivery, as it would be if the address had been taken; the connections that it began."""
     tried: Tried = []
@@ -82,7 +104,7 @@ def attempt(
             return resolve(name), 0.0
 
         resolver = Resolver(lookup=lookup)
-        sink = HttpSink(settings(allow_loopback_sinks=False), resolver)
+        sink = HttpSink(settings(allow_loopback_sinks=False, networks=networks), resolver)
         try:
             return await sink.send(Message(url, "msg_1", 0, b"{}"))
         finally:
@@ -122,6 +144,110 @@ def test_no_name_leads_to_one(monkeypatch: pytest.MonkeyPatch, addresses: list[s
     answer, tried = attempt(monkeypatch, "https://innocent.example/hook", resolve)
     assert answer.status is None
     assert tried == []
+
+
+NETWORKS = tuple(map(sink_policy.parse_network, ALLOWED))
+
+
+@pytest.mark.parametrize("scheme", ["https", "http"])
+@pytest.mark.parametrize("host", [*LITERALS, *CLOSED])
+def test_an_allowed_network_opens_no_other_address(
+    monkeypatch: pytest.MonkeyPatch, host: str, scheme: str
+) -> None:
+    url = f"{scheme}://{host}:8080/latest/meta-data/"
+    with pytest.raises(InvalidSink):
+        check_url(url, networks=NETWORKS)
+    answer, tried = attempt(monkeypatch, url, lambda _: ["127.0.0.1"], ALLOWED)
+    assert answer.status is None
+    assert tried == []
+
+
+@pytest.mark.parametrize("scheme", ["https", "http"])
+@pytest.mark.parametrize("host", OPENED)
+def test_an_address_in_an_allowed_network_is_called(
+    monkeypatch: pytest.MonkeyPatch, host: str, scheme: str
+) -> None:
+    url = f"{scheme}://{host}:8080/hook"
+    with pytest.raises(InvalidSink):
+        check_url(url)
+    check_url(url, networks=NETWORKS)
+    check_url(f"cloudevents:?mode=binary&to={quote(url, safe='')}", networks=NETWORKS)
+    answer, tried = attempt(monkeypatch, url, networks=ALLOWED)
+    assert "not in a test" in (answer.reason or "")
+    assert len(tried) == 1
+
+
+@pytest.mark.parametrize(
+    ("scheme", "addresses", "called"),
+    [
+        ("https", ["172.20.3.4"], True),
+        ("http", ["172.20.3.4"], True),
+        ("http", ["fd12:3456::9", "172.20.3.4"], True),
+        ("https", ["172.20.3.4", "8.8.8.8"], True),
+        # plain http leaves the network
+        ("http", ["172.20.3.4", "8.8.8.8"], False),
+        ("http", ["8.8.8.8"], False),
+        ("https", ["172.20.3.4", "10.0.0.1"], False),
+        ("http", ["172.20.3.4", "169.254.169.254"], False),
+        ("https", ["172.20.3.4", "127.0.0.1"], False),
+    ],
+)
+def test_a_name_must_lead_into_the_allowed_network(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, addresses: list[str], called: bool
+) -> None:
+    url = f"{scheme}://svc.internal/hook"
+    check_url(url, networks=NETWORKS)
+    answer, tried = attempt(monkeypatch, url, lambda _: addresses, ALLOWED)
+    assert answer.status is None
+    assert bool(tried) is called
+    if not called:
+        assert "svc.internal" in (answer.reason or "")
+
+
+def test_a_name_that_leaves_the_allowed_network_is_refused_at_the_next_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = iter([["172.20.3.4"], ["169.254.169.254"], ["172.20.3.4"]])
+    tried = []
+    for _ in range(3):
+        _, called = attempt(monkeypatch, "http://svc.internal/", lambda _: next(answers), ALLOWED)
+        tried.append([host for host, _ in called])
+    assert tried == [["172.20.3.4"], [], ["172.20.3.4"]]
+
+
+@given(address=st.ip_addresses(), network=st.ip_addresses(), length=st.integers(1, 128))
+def test_a_network_opens_its_addresses_and_nothing_else(
+    address: IPv4Address | IPv6Address, network: IPv4Address | IPv6Address, length: int
+) -> None:
+    bits = network.max_prefixlen
+    given = ip_network((network, min(length, bits)), strict=False)
+    kind = sink_policy.refusal(address)
+    allowed = sink_policy.refusal(address, networks=[given])
+    # an oracle by arithmetic, not by the module under test
+    inside = address.version == given.version and (
+        int(address) >> (bits - given.prefixlen) == int(given.network_address) >> (bits - given.prefixlen)
+    )
+    mapped = address.version == 6 and int(address) >> 32 == 0xFFFF
+    if not inside and not mapped:
+        assert allowed == kind
+    elif inside and not mapped and not (address.is_multicast or address.is_unspecified):
+        assert allowed is None
+
+
+def test_a_network_in_the_loopback_range_opens_its_names() -> None:
+    loopback = [sink_policy.parse_network("127.0.0.0/8")]
+    check_url("http://localhost:8000/", networks=loopback)
+    check_url("https://127.0.0.1/", networks=loopback)
+    with pytest.raises(InvalidSink):
+        check_url("https://[::1]/", networks=loopback)
+
+
+@pytest.mark.parametrize(
+    "text", ["10.0.0.1/8", "10.0.0.0/33", "nonsense", "0.0.0.0/0", "::/0", "10.0.0.0/8 172.16.0.0/12", "10"]
+)
+def test_a_wrong_network_is_refused_with_the_rule(text: str) -> None:
+    with pytest.raises(ValidationError, match=r"must be networks such as 10\.0\.0\.0/8"):
+        settings(allow_loopback_sinks=False, networks=(text,))
 
 
 def test_a_cached_answer_is_checked_at_every_connection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,6 +174,21 @@ def test_a_subscription_shows_its_counters_and_attempts(page: Page, lively: Netw
     expect(dialog).to_be_hidden()
 
 
+def test_advertisements_are_listed_and_dead_subscriptions_are_marked(page: Page, lively: Network) -> None:
+    given = {"symbol": [{"not": "KO"}], "$others": "any"}
+    body = {"topic": "stocks", "id": "not-ko", "advertisement": given}
+    lively.http.post("/v1/advertisements", json=body).raise_for_status()
+    try:
+        page.click("#tab-advertisements")
+        expect(page.locator('tr[data-advertisement="not-ko"]')).to_contain_text("wanted")
+        page.click("#tab-subscriptions")
+        page.check("#search-dead")
+        expect(page.locator('[data-dead="ko-5"]')).to_be_visible()
+        expect(page.locator('tr[data-subscription="ibm-3"]')).to_have_count(0)
+    finally:
+        lively.http.delete("/v1/advertisements/not-ko").raise_for_status()
+
+
 def test_tabs_are_reached_by_the_keyboard(page: Page) -> None:
     page.focus("#tab-overview")
     for key, tab in [("ArrowRight", "map"), ("End", "try"), ("ArrowRight", "overview"), ("ArrowLeft", "try")]:
@@ -190,7 +205,7 @@ def test_the_page_fits_its_width_in_both_themes(
     page = browser.new_page(viewport={"width": width, "height": 850}, color_scheme=theme)
     page.goto(f"{lively.url}/")
     page.wait_for_selector('.dot[data-state="live"]')
-    for tab in ("overview", "map", "subscriptions", "letters", "try"):
+    for tab in ("overview", "map", "subscriptions", "advertisements", "letters", "try"):
         page.click(f"#tab-{tab}")
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, tab
     style = "getComputedStyle(document.body)"

@@ -29,7 +29,6 @@ def _plan(argv: list[str] | None) -> tuple[Plan, bool]:
     add("--minutes", type=float, help=f"of faults (full: {FULL_MINUTES:g}, quick: {_QUICK_MINUTES:g})")
     add("--seed", type=int, help="replays a schedule; without it, a new one")
     add("--servers", type=int, default=4)
-    add("--dispatchers", type=int, default=1, choices=[1, 2])
     add("--defect", choices=sorted(defects.DEFECTS), help="plant it: the run must be violated then")
     add("--results", type=Path, default=Path(tempfile.gettempdir()) / "edn-chaos", help="kept on failure")
     add("--quick", action="store_true", help="short, and content with less")
@@ -39,7 +38,6 @@ def _plan(argv: list[str] | None) -> tuple[Plan, bool]:
         seed=secrets.randbelow(1_000_000) if given.seed is None else given.seed,
         minutes=given.minutes or (_QUICK_MINUTES if given.quick else FULL_MINUTES),
         servers=given.servers,
-        dispatchers=given.dispatchers,
         defect=given.defect,
         quick=given.quick,
         results=given.results,

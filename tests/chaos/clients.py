@@ -64,8 +64,8 @@ class Client:
     figures: Figures
     #: set when clients shall come to an end
     ending: asyncio.Event
-    #: the dispatcher's name in the recording: all of its lives have one log
-    via: str
+    #: the dispatcher's name in the recording, if all of its lives have one log
+    via: str | None
 
     def http(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(base_url=self.url, timeout=_TIMEOUT, trust_env=False)

@@ -98,16 +98,10 @@ class Faults:
     # -- one kind each ----------------------------------------------------------------------------------
 
     async def _awaited(self, service: Service) -> bool:
-        """Until it is there and, if it is one of two dispatchers, the other is level with it.
-
-        That one is missing is the fault, not that what it knew alone is gone with it.
-        """
+        """Until it is there."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 await service.up.wait()
-                for name in self._fleet.dispatchers:
-                    if service.name in self._fleet.dispatchers and name != service.name:
-                        await self._fleet.level(name)
         except TimeoutError:
             self.left_out[f"{service.name} did not come up within {_PATIENCE:.0f} s"] += 1
             return False

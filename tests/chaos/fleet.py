@@ -147,10 +147,6 @@ class Fleet:
                 for dispatcher in self.dispatchers.values():
                     server.flags += ["--dispatcher", dispatcher.proxy.url]
                 server.flags += ["--advertise", server.proxy.url]
-            for name, dispatcher in self.dispatchers.items():
-                dispatcher.flags += [
-                    part for other, url in self.urls.items() if other != name for part in ("--peer", url)
-                ]
             keepers = [asyncio.create_task(self._keep(service)) for service in self.services.values()]
             watcher = asyncio.create_task(self._measure())
             try:
@@ -183,7 +179,7 @@ class Fleet:
             if self._stopping.is_set():
                 service.send(signal.SIGTERM)
             service.killed = 0
-            while not ended.done() and not _is_ready(said):
+            while not ended.done() and ready_line(said) is None:
                 await asyncio.wait([ended], timeout=_LOOK_SECONDS)
             if not ended.done() and not service.killed:
                 service.up.set()
@@ -212,37 +208,12 @@ class Fleet:
             return False
         return True
 
-    async def level(self, name: str) -> None:
-        """Until a dispatcher says that it is ready."""
-        async with httpx.AsyncClient(base_url=self.urls[name], timeout=2.0, trust_env=False) as client:
-            while True:
-                with contextlib.suppress(httpx.HTTPError):
-                    if (await client.get("/readyz")).status_code == 200:
-                        return
-                await asyncio.sleep(0.05)
-
     async def at_rest(self, client: httpx.AsyncClient) -> str | None:
         """None when every server has read all logs and delivered everything; else what is still under way."""
         for url in self.urls.values():
-            still = await self._at_rest(client, url)
+            still = await unrest(client, url, len(self.servers))
             if still is not None:
                 return still
-        return None
-
-    async def _at_rest(self, client: httpx.AsyncClient, url: str) -> str | None:
-        try:
-            answer = await client.get(f"{url}/v1/servers")
-            listed: list[dict[str, Any]] = answer.raise_for_status().json()["servers"]
-            moving = (await client.get(f"{url}/v1/repartitions")).raise_for_status().json()
-        except (httpx.HTTPError, ValueError, KeyError) as error:
-            return f"the dispatcher does not answer: {type(error).__name__}"
-        if len(listed) < len(self.servers):
-            return f"{len(listed)} of {len(self.servers)} servers are registered"
-        for one in listed:
-            if one["state"] != "ready" or one["lag"] or one["backlog"]:
-                return f"{one['id']} is {one['state']}, lag {one['lag']}, backlog {one['backlog']}"
-        if moving["unsettled"] or any(one["state"] == "running" for one in moving["repartitions"]):
-            return f"subscriptions are being moved, {moving['unsettled']} are not settled"
         return None
 
     def disabled(self) -> int:
@@ -260,11 +231,30 @@ class Fleet:
         )
 
 
-def _is_ready(file: Path) -> bool:
-    """Whether a process has said that it is; one that waits for its disk says first that it is not."""
+async def unrest(client: httpx.AsyncClient, url: str, servers: int) -> str | None:
+    """None when a dispatcher says that so many servers have read and delivered everything; else what not."""
+    try:
+        answer = await client.get(f"{url}/v1/servers")
+        listed: list[dict[str, Any]] = answer.raise_for_status().json()["servers"]
+        moving = (await client.get(f"{url}/v1/repartitions")).raise_for_status().json()
+    except (httpx.HTTPError, ValueError, KeyError) as error:
+        return f"the dispatcher does not answer: {type(error).__name__}"
+    if len(listed) < servers:
+        return f"{len(listed)} of {servers} servers are registered"
+    for one in listed:
+        if one["state"] != "ready" or one["lag"] or one["backlog"]:
+            return f"{one['id']} is {one['state']}, lag {one['lag']}, backlog {one['backlog']}"
+    if moving["unsettled"] or any(one["state"] == "running" for one in moving["repartitions"]):
+        return f"subscriptions are being moved, {moving['unsettled']} are not settled"
+    return None
+
+
+def ready_line(file: Path) -> dict[str, Any] | None:
+    """What a process said when it became ready; one that waits for something says first that it is not."""
     try:
         data = file.read_bytes()
     except OSError:
-        return False
+        return None
     *lines, _ = data.split(b"\n")
-    return any(json.loads(line).get("ready") is True for line in lines)
+    said: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    return next((line for line in said if line.get("ready") is True), None)

@@ -6,7 +6,9 @@ What it does to the connections that pass through it:
     half-close   one direction ends in good order, the other goes on
     delay        every piece of data waits for a while
     blackhole    nothing passes and nothing ends, as on a cable that is pulled; afterwards what waited goes
-                 on, or everything is cut
+                 on, or everything is cut. Also in one direction only
+    halve        the next large piece of a client passes half, then nothing more of any client: whoever gets
+                 it has begun something that does not come to an end
 """
 
 from __future__ import annotations
@@ -16,9 +18,13 @@ import contextlib
 import socket
 import struct
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Literal, Self
+
+Direction = Literal["up", "down", "both"]
 
 _PIECE = 65_536
+#: bytes from which on a piece is halved
+_LARGE = 1_000
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
@@ -45,8 +51,12 @@ class Proxy:
         self.upstream: int | None = None
         #: seconds that every piece waits
         self.delay = 0.0
-        self._passable = asyncio.Event()
-        self._passable.set()
+        #: whether data passes, from clients and to them
+        self._up, self._down = asyncio.Event(), asyncio.Event()
+        self._up.set()
+        self._down.set()
+        #: set when a piece was halved; None unless one shall be
+        self._halved: asyncio.Event | None = None
         self._links: set[_Link] = set()
         self._server: asyncio.Server | None = None
 
@@ -58,7 +68,8 @@ class Proxy:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
-        self._passable.set()
+        self._up.set()
+        self._down.set()
         tasks = [task for link in self._links for task in link.tasks]
         self.cut()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -90,20 +101,30 @@ class Proxy:
                 writer.write_eof()
         return len(links)
 
-    def swallow(self) -> None:
-        """Nothing passes from now on."""
-        self._passable.clear()
+    def swallow(self, direction: Direction = "both") -> None:
+        """Nothing passes from now on, from clients ("up"), to them ("down") or at all."""
+        if direction != "down":
+            self._up.clear()
+        if direction != "up":
+            self._down.clear()
+
+    def halve(self) -> asyncio.Event:
+        """Pass half of the next large piece of a client, then nothing from clients; the event says when."""
+        self._halved = asyncio.Event()
+        return self._halved
 
     def release(self, *, cut: bool) -> None:
         """Everything passes again: what waited, or, after a cut, what comes anew."""
         if cut:
             self.cut()
-        self._passable.set()
+        self._halved = None
+        self._up.set()
+        self._down.set()
 
     # -- passing on -------------------------------------------------------------------------------------
 
     async def _accept(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
-        await self._passable.wait()
+        await self._up.wait()
         try:
             if self.upstream is None:
                 raise OSError("nothing to pass on to")
@@ -114,8 +135,8 @@ class Proxy:
         link = _Link(client, upstream)
         self._links.add(link)
         link.tasks = [
-            asyncio.create_task(self._pass_on(reader, upstream)),
-            asyncio.create_task(self._pass_on(from_upstream, client)),
+            asyncio.create_task(self._pass_on(reader, upstream, self._up)),
+            asyncio.create_task(self._pass_on(from_upstream, client, self._down)),
         ]
         try:
             await asyncio.gather(*link.tasks, return_exceptions=True)
@@ -124,12 +145,20 @@ class Proxy:
             for writer in (client, upstream):
                 writer.close()
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass_on(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passable: asyncio.Event
+    ) -> None:
         try:
             while piece := await reader.read(_PIECE):
                 if self.delay:
                     await asyncio.sleep(self.delay)
-                await self._passable.wait()
+                await passable.wait()
+                if self._halved is not None and passable is self._up and len(piece) > _LARGE:
+                    writer.write(piece[: len(piece) // 2])
+                    piece = piece[len(piece) // 2 :]
+                    passable.clear()
+                    self._halved.set()
+                    await passable.wait()
                 writer.write(piece)
                 await writer.drain()
             writer.write_eof()

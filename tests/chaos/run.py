@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import httpx
 
@@ -117,18 +117,18 @@ async def run(plan: Plan, say: Callable[[str], None]) -> Tally:
         else:
             tally.recording = recording
         if tally.recording is not None or tally.clients.surprises or tally.deaths:
-            _keep_logs(folder, plan)
+            keep_logs(folder, plan.results, plan.seed)
     except BaseException:
-        _keep_logs(folder, plan)
+        keep_logs(folder, plan.results, plan.seed)
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return tally
 
 
-def _keep_logs(folder: Path, plan: Plan) -> None:
-    for log in folder.glob("*.log"):
-        shutil.copy(log, plan.results / f"chaos-{plan.seed}-{log.name}")
+def keep_logs(folder: Path, results: Path, seed: int) -> None:
+    for log in folder.rglob("*.log"):
+        shutil.copy(log, results / f"chaos-{seed}-{log.name}")
 
 
 async def _drive(
@@ -146,20 +146,20 @@ async def _drive(
         try:
             if not await fleet.all_up(_UP_SECONDS):
                 raise RuntimeError(f"the network did not start; its logs are in {plan.results}")
-            await _create_topics(http, recorder)
-            await _await_rest(fleet, http, sinks, _UP_SECONDS)
+            await create_topics(http, recorder)
+            await await_rest(fleet, http, sinks, _UP_SECONDS)
             faults = Faults(fleet, sinks, disk=disk, say=say)
             await _under_load(plan, tally, recorder, fleet, sinks, faults)
             say("no more faults, no more requests; waiting for the network to come to rest")
             waiting = time.monotonic()
             bound = _QUIET_SECONDS_QUICK if plan.quick else _QUIET_SECONDS
-            still = await _await_rest(fleet, http, sinks, bound)
+            still = await await_rest(fleet, http, sinks, bound)
             if still is None:
                 tally.quiet_seconds = time.monotonic() - waiting
             else:
                 say(f"not at rest after {bound:.0f} s, and what is missing counts as lost: {still}")
             recorder.quiet()
-            tally.dead_letters = await _count_dead_letters(http)
+            tally.dead_letters = await count_dead_letters(http)
         finally:
             for sink in sinks:
                 sink.close()
@@ -173,7 +173,7 @@ async def _drive(
                 )
 
 
-async def _count_dead_letters(http: httpx.AsyncClient) -> int | None:
+async def count_dead_letters(http: httpx.AsyncClient) -> int | None:
     """Notifications that were given up: no sink fails for long enough. None if nobody answers."""
     try:
         answer = await http.get("/v1/dead-letters", params={"limit": 1000})
@@ -182,13 +182,18 @@ async def _count_dead_letters(http: httpx.AsyncClient) -> int | None:
         return None
 
 
-async def _create_topics(http: httpx.AsyncClient, recorder: Recorder) -> None:
+async def create_topics(http: httpx.AsyncClient, recorder: Recorder) -> None:
     for topic, availability in clients.TOPICS.items():
         recorder.topic(topic, quotes.ATTRIBUTES, availability=availability)
-        answer = await http.put(
-            f"/v1/topics/{topic}", json={"attributes": quotes.ATTRIBUTES, "availability": availability}
-        )
-        answer.raise_for_status()
+        body = {"attributes": quotes.ATTRIBUTES, "availability": availability}
+        for left in reversed(range(10)):  # a door may just lead elsewhere
+            try:
+                (await http.put(f"/v1/topics/{topic}", json=body)).raise_for_status()
+                break
+            except httpx.HTTPError:
+                if not left:
+                    raise
+                await asyncio.sleep(0.5)
 
 
 async def _under_load(
@@ -225,7 +230,17 @@ async def _under_load(
     tally.connections_ended = faults.connections_ended
 
 
-async def _await_rest(fleet: Fleet, http: httpx.AsyncClient, sinks: list[Sink], seconds: float) -> str | None:
+class Restful(Protocol):
+    """A network that can say whether it is at rest."""
+
+    async def all_up(self, seconds: float) -> bool: ...
+
+    async def at_rest(self, client: httpx.AsyncClient) -> str | None: ...
+
+
+async def await_rest(
+    fleet: Restful, http: httpx.AsyncClient, sinks: list[Sink], seconds: float
+) -> str | None:
     """None when the network is at rest; what is still under way when time runs out."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds

@@ -109,6 +109,8 @@ class Spawner:
             self._ends[said["started"]] = asyncio.get_running_loop().create_future()
             self._starting.popleft().set_result(said["started"])
         elif "ended" in said:
-            self._ends.pop(said["ended"]).set_result(said["code"])
+            ended = self._ends.pop(said["ended"])
+            if not ended.done():  # nobody waits any more
+                ended.set_result(said["code"])
         else:
             self._imported.set()

@@ -69,6 +69,10 @@ class Tally:
     connections_ended: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     deaths: Counter[str] = field(default_factory=Counter)
+    #: ends of processes that lost their lease although no fault concerned them
+    unexplained: Counter[str] = field(default_factory=Counter)
+    #: further figures, for people
+    observed: dict[str, str] = field(default_factory=dict)
     clients: Figures = field(default_factory=Figures)
     #: POSTs by temper of the sink and status
     posts: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -120,7 +124,7 @@ class Tally:
         """0 holds; 1 violated, or it never came to rest; 3 too little is known, or was done."""
         if self.report is None or self.report.verdict == Verdict.VIOLATED or self.quiet_seconds is None:
             return 1
-        if self.too_early:
+        if self.too_early or self.unexplained:
             return 1
         if self.report.verdict != Verdict.HOLDS or self.shortfalls(required):
             return 3
@@ -137,6 +141,9 @@ class Tally:
             rows.append((f"left out: {what}", str(count)))
         for what, count in sorted(self.deaths.items()):
             rows.append((f"ended by itself, {what}", str(count)))
+        for what, count in sorted(self.unexplained.items()):
+            rows.append((f"lost its lease without a reason, {what}", str(count)))
+        rows += self.observed.items()
         rows += self._calls()
         for what, example in sorted(self.clients.surprises.items()):
             rows.append((f"surprising answer to {what}", example))

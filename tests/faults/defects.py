@@ -27,6 +27,8 @@ WINDOW = 0.25
 
 #: defect → its effect
 DEFECTS: dict[str, str] = {}
+#: those that only a network on PostgreSQL can have (`tests.faults.cluster_defects`)
+CLUSTER_DEFECTS: set[str] = set()
 _PATCHES: dict[str, Callable[[], None]] = {}
 
 
@@ -55,7 +57,7 @@ def announce(names: Collection[str]) -> None:
         logger.critical("A DEFECT IS PLANTED, for tests only", defect=name, effect=DEFECTS[name])
 
 
-def _defect(name: str, effect: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+def defect(name: str, effect: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
     def register(patch: Callable[[], None]) -> Callable[[], None]:
         DEFECTS[name], _PATCHES[name] = effect, patch
         return patch
@@ -63,10 +65,11 @@ def _defect(name: str, effect: str) -> Callable[[Callable[[], None]], Callable[[
     return register
 
 
-@_defect("acknowledge-before-commit", "publishers are answered before their events are in the log")
+@defect("acknowledge-before-commit", "publishers are answered before their events are in the log")
 def _acknowledge_before_commit() -> None:
     from dispatcher.api.publish import PublishEndpoint
     from dispatcher.store.sqlite.log import _LogWriter
+    from edn.api.events import Published
 
     tasks = set()
 
@@ -80,7 +83,7 @@ def _acknowledge_before_commit() -> None:
                 return await committing
             tasks.add(committing)
             committing.add_done_callback(tasks.discard)
-            return ids
+            return Published(len(ids), [str(id) for id in ids])
 
         return commit
 
@@ -94,7 +97,40 @@ def _acknowledge_before_commit() -> None:
         return perform
 
 
-@_defect("route-before-commit", "events go to the servers before they are in the log")
+@defect("check-before-the-transaction", "advertisements are compared before the transaction, and not in it")
+def _check_before_the_transaction() -> None:
+    from dispatcher.advertisements.guard import PublicationGuard
+
+    @wrap(PublicationGuard, "check")
+    def check(original: Callable[..., Any]) -> Callable[..., Any]:
+        async def slow(self: Any, *arguments: Any) -> Any:
+            checked = await original(self, *arguments)
+            await asyncio.sleep(WINDOW / 10)
+            return checked
+
+        return slow
+
+    @wrap(PublicationGuard, "decide")
+    def decide(original: Callable[..., Any]) -> Callable[..., Any]:
+        def trusting(
+            self: Any, transaction: Any, topic: Any, publisher: Any, batch: Any, revision: Any, checked: Any
+        ) -> Any:
+            if checked is not None:
+                return checked
+            return original(self, transaction, topic, publisher, batch, revision, checked)
+
+        return trusting
+
+    @wrap(PublicationGuard, "forget")
+    def forget(original: Callable[..., Any]) -> Callable[..., Any]:
+        # Hearing of a change late does no harm as long as the transaction decides.
+        def late(self: Any, topic: Any) -> None:
+            asyncio.get_running_loop().call_later(WINDOW, original, self, topic)
+
+        return late
+
+
+@defect("route-before-commit", "events go to the servers before they are in the log")
 def _route_before_commit() -> None:
     from dispatcher.store.event_log import Log
     from dispatcher.store.sqlite.log import _LogWriter
@@ -118,12 +154,23 @@ def _route_before_commit() -> None:
         return answer
 
 
-@_defect("skip-the-widening", "a new subscription's rectangles are not routed to until the next snapshot")
+@defect("skip-the-widening", "a new subscription's rectangles are not routed to until the next snapshot")
 def _skip_the_widening() -> None:
     _narrow(lambda items: not any(item.arriving for item in items))
 
 
-@_defect("move-before-widening", "a subscription moves to a server before events for it are routed there")
+@defect(
+    "skip-foreign-widening", "what another dispatcher subscribed is not routed to until the next snapshot"
+)
+def _skip_foreign_widening() -> None:
+    from dispatcher.network.foreign_changes import ForeignChanges
+
+    @wrap(ForeignChanges, "_widen")
+    def _(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, gap: None
+
+
+@defect("move-before-widening", "a subscription moves to a server before events for it are routed there")
 def _move_before_widening() -> None:
     _narrow(lambda items: any(item.arriving for item in items))
 
@@ -141,7 +188,7 @@ def _narrow(is_skipped: Callable[[Any], bool]) -> None:
         return widen
 
 
-@_defect("accept-an-old-snapshot", "a snapshot replaces widenings that are newer than it")
+@defect("accept-an-old-snapshot", "a snapshot replaces widenings that are newer than it")
 def _accept_an_old_snapshot() -> None:
     import numpy as np
 
@@ -162,7 +209,7 @@ def _accept_an_old_snapshot() -> None:
         return summary
 
 
-@_defect("cursor-before-outbox", "a server commits how far it has read before the notifications that follow")
+@defect("cursor-before-outbox", "a server commits how far it has read before the notifications that follow")
 def _cursor_before_outbox() -> None:
     from edn_server.ingest.apply_frame import ApplyFrame
 
@@ -189,21 +236,19 @@ def _cursor_before_outbox() -> None:
         return match
 
 
-@_defect("forget-the-join", "a returning server's stream goes on at the log's end, the gap unseen")
+@defect("forget-the-join", "a returning server's stream goes on at the log's end, the gap unseen")
 def _forget_the_join() -> None:
     from dispatcher.servers import registration
     from dispatcher.servers.registry import hashed
-    from dispatcher.store import change_feed, servers
+    from dispatcher.store import servers
     from edn_server.ingest.apply_frame import ApplyFrame
 
     @wrap(registration, "_join")
     def _(original: Callable[..., Any]) -> Callable[..., Any]:
-        def join(transaction: Any, request: Any, known: bool, cursor: int | None) -> tuple[int, int, int]:
+        def join(transaction: Any, request: Any, cursor: int | None) -> tuple[int, int, int]:
             if cursor is None:
-                joined, now, start = original(transaction, request, known, cursor)
+                joined, now, start = original(transaction, request, cursor)
                 return joined - 1, now, start
-            if not known:
-                change_feed.note(transaction, change_feed.Kind.SERVER, request.id)
             servers.put(transaction, request.id, request.url, hashed(request.key), request.epoch)
             return transaction.head, transaction.time, transaction.head
 
@@ -217,7 +262,7 @@ def _forget_the_join() -> None:
         return cursor
 
 
-@_defect("trust-the-wall-clock", "ages and expiries are read from the wall clock, wherever it jumps")
+@defect("trust-the-wall-clock", "ages and expiries are read from the wall clock, wherever it jumps")
 def _trust_the_wall_clock() -> None:
     from edn.runtime import clock
 

@@ -130,10 +130,8 @@ _endpoint = SoapEndpoint(
     {
         **eventing.operations(_door.log, _door, _door),
         **publishing.operations(_door, _publishing),
-        **management.operations(_door, _door, _door.guard.quotas, _door, _bindings, ()),  # type: ignore[arg-type]
+        **management.operations(_door, _door, _door.guard.quotas, _door, _bindings, (), _door),  # type: ignore[arg-type]
     },
-    None,
-    "",
 )
 _loop = asyncio.new_event_loop()
 

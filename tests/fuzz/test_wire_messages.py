@@ -72,8 +72,6 @@ CORRUPT: list[tuple[str, str, Callable[[dict[str, Any]], None]]] = [
     ("page with a body that is no object", "replay", _set_in_segment("lines", b"1\n2\n")),
     ("question with a body that is no JSON", "explain", _set("line", b"\xff")),
     ("point of odd length", "explain", _set("point", b"x" * 7)),
-    ("place of nobody", "arrivals/told", _set("events", [[1, "e5", 5, [7]]])),
-    ("place below zero", "arrivals/told", _set("events", [[1, "e5", 5, [-1]]])),
     ("rows before the first", "arrivals/kept", _set("upto", -1)),
     ("name that is no text", "journey", _set("log", b"\xff\xfe")),
 ]

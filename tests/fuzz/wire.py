@@ -180,13 +180,11 @@ _AFTER: list[tuple[str, msgspec.Struct]] = [
     ("journey", protocol.TraceQuery(_LOG, 5)),
     ("departures", protocol.Departures([("paused", 2), ("plain", 2)], ["gone"])),
     ("departures/kept", protocol.BufferedQuery("paused", 0)),
-    ("departures/told", protocol.DeliveredIdsQuery(["plain", "paused"], (0, ""))),
     ("arrivals", protocol.Arrivals([("coming", 1)])),
     (
         "arrivals/kept",
         protocol.BufferedPage("coming", 1, 0, 2, [protocol.BufferedEvent(1, "k1", 5, b'{"price":1}')], False),
     ),
-    ("arrivals/told", protocol.DeliveredIds([(1, "e5", 5, [0, 1])], ["plain", "coming"], None)),
     ("consents", protocol.Consented("a token", "120")),
 ]
 
@@ -438,7 +436,6 @@ VALID: list[msgspec.Struct] = [
     protocol.EventTrace(
         5, [protocol.TracedRecipient("a", [protocol.TracedAttempt(1, "w", 200, None, 0.1, "delivered")])]
     ),
-    protocol.PeerPoll("l", 1, 2, ""),
 ]
 DECODER_SEEDS = [
     *(bytes([MESSAGES.index(type(message))]) + protocol.encode(message) for message in VALID),

@@ -53,7 +53,7 @@ DOCUMENTATION = {
 #: said by the web server, before any app is asked, of bytes that are no HTTP
 NO_HTTP = b"Invalid HTTP request received."
 #: answered until the caller goes; tests of their own read them
-ENDLESS = {"/v1/live"}
+ENDLESS = {"/v1/live", "/v1/advertisements/{id}/wanted"}
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -221,7 +221,9 @@ def test_the_dispatcher_answers_generated_requests_as_documented(
     assert probe(network.url, lambda case: None, mode, network.secret) > 100
 
 
-@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+@pytest.mark.parametrize(
+    "mode", [GenerationMode.POSITIVE, pytest.param(GenerationMode.NEGATIVE, marks=pytest.mark.slow)]
+)
 def test_the_dispatcher_answers_generated_requests_about_known_things(
     network: Network, mode: GenerationMode
 ) -> None:

@@ -24,6 +24,7 @@ def bench(*arguments: str, quick: bool = True) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_cost_of_publishing_is_measured_beside_a_bare_app() -> None:
     [cost] = bench("publish", "--dimensions", "4")
     assert cost["matches_per_event"] > 0
@@ -32,6 +33,7 @@ def test_the_cost_of_publishing_is_measured_beside_a_bare_app() -> None:
         assert cost[name] > 0
 
 
+@pytest.mark.slow
 def test_delivery_is_measured_until_every_notification_has_arrived() -> None:
     outcome = bench("delivery", "--systems", "edn,floor")
     assert outcome["complete"] is True

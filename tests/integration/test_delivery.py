@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
+from tests.integration.sink_refusals import BEARER, REFUSED, TOKEN
 from tests.network import Hook, Network, until
 
 SERVERS = 1
@@ -20,15 +21,18 @@ def topic(network: Network) -> None:
     network.http.put("/v1/topics/t", json={"attributes": attributes}).raise_for_status()
 
 
-def subscribe(network: Network, hook: Hook, id: str, **sink: str) -> dict[str, Any]:
-    body = {
+def wanted(hook: Hook, id: str, **sink: Any) -> dict[str, Any]:
+    return {
         "id": id,
         "topic": "t",
         "filter": {"s": id},
         "sink": {"url": hook.url(f"/{id}"), **sink},
         "owner": id,
     }
-    answer = network.http.post("/v1/subscriptions", json=body)
+
+
+def subscribe(network: Network, hook: Hook, id: str, **sink: Any) -> dict[str, Any]:
+    answer = network.http.post("/v1/subscriptions", json=wanted(hook, id, **sink))
     assert answer.status_code == 201, answer.text
     made: dict[str, Any] = answer.json()
     return made
@@ -176,6 +180,8 @@ def test_an_example_is_marked_and_counted_nowhere_and_attempts_tell_what_was_sai
     assert set(entry["event"]["attributes"]) == {"x", "s", "at"}
     assert entry["matches"] == [{"subscription": "shown"}]
     assert head["webhook-id"] == attempt["webhook_id"]
+    [listed] = get(network, "/v1/subscriptions/shown/attempts")["attempts"]
+    assert listed["request"].encode() == body
     hook.status["/shown"] = 500
     publish(network, "shown")
     until("a failure", lambda: get(network, "/v1/subscriptions/shown")["delivery"]["failures"] > 0)
@@ -221,3 +227,110 @@ def test_what_is_refused_is_refused_with_a_problem(
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert "guess" not in answer.text
+
+
+# -- settings of sinks -----------------------------------------------------------------------------------
+
+
+class PoisonHook(Hook):
+    """Answers 500 to a notification of the event 13."""
+
+    def answer(self, path: str, body: bytes) -> tuple[int, bytes]:
+        poisoned = any(one["event"]["attributes"]["x"] == 13 for one in json.loads(body)["notifications"])
+        return (500, b"poison") if poisoned else (200, b"")
+
+
+@pytest.mark.parametrize(("sink", "pointer", "message"), REFUSED, ids=[str(one)[:60] for one, *_ in REFUSED])
+def test_wrong_settings_are_refused_with_the_place_and_the_rule(
+    network: Network, hook: Hook, sink: dict[str, Any], pointer: str, message: str
+) -> None:
+    answer = network.http.post("/v1/subscriptions", json=wanted(hook, "refused", **sink))
+    assert answer.status_code == 422, answer.text
+    assert pointer in [one.get("pointer") for one in answer.json()["errors"]], answer.text
+    assert message in answer.text
+    assert TOKEN not in answer.text
+    assert network.http.get("/v1/subscriptions/refused").status_code == 404
+
+
+def test_settings_are_shown_as_they_are_and_credentials_by_their_type_only(
+    network: Network, hook: Hook
+) -> None:
+    given = {
+        "headers": {"X-Environment": "test"},
+        "credentials": BEARER,
+        "timeout": "5s",
+        "retry": {
+            "exponential": {"first": "1s", "factor": 3, "longest": "1m"},
+            "give_up": "1h",
+            "permanent": [404],
+        },
+        "rate": 100,
+        "ordered": False,
+    }
+    made = subscribe(network, hook, "settings", **given)
+    assert made["sink"].pop("secret")
+    expected = {
+        "url": hook.url("/settings"),
+        "recipient": None,
+        "headers": {"x-environment": "test"},
+        "credentials": {"type": "bearer"},
+        "timeout": 5.0,
+        "retry": {
+            "exponential": {"first": 1.0, "factor": 3.0, "longest": 60.0},
+            "give_up": 3600.0,
+            "permanent": [404],
+        },
+        "rate": 100.0,
+        "ordered": False,
+    }
+    assert made["sink"] == expected == get(network, "/v1/subscriptions/settings")["sink"]
+    # The same request again is a repeat; another token is another sink.
+    again = network.http.post("/v1/subscriptions", json=wanted(hook, "settings", **given))
+    assert again.status_code == 200, again.text
+    other = {**given, "credentials": {"type": "bearer", "token": "another"}}
+    assert network.http.post("/v1/subscriptions", json=wanted(hook, "settings", **other)).status_code == 409
+    # What is shown may be sent back: the stored credentials stay.
+    back = network.http.put(
+        "/v1/subscriptions/settings", json={"filter": {"s": "settings"}, "sink": made["sink"]}
+    )
+    assert back.status_code == 200, back.text
+    assert back.json()["sink"] == expected
+    publish(network, "settings")
+    [(headers, _)] = until("the notification", lambda: hook.at("/settings"))
+    assert headers["authorization"] == f"Bearer {TOKEN}"
+    assert headers["x-environment"] == "test"
+
+
+def test_kept_credentials_do_not_follow_a_subscription_to_another_url(network: Network, hook: Hook) -> None:
+    subscribe(network, hook, "lured", credentials=BEARER)
+    lure = {"filter": {"s": "lured"}, "sink": {"url": hook.url("/thief"), "credentials": {"type": "bearer"}}}
+    for method, path in (("PUT", "/v1/subscriptions/lured"), ("POST", "/v1/subscriptions/lured/resume")):
+        answer = network.http.request(method, path, json=lure if method == "PUT" else {"sink": lure["sink"]})
+        assert answer.status_code == 422, answer.text
+        assert "given again" in answer.text
+    other = {"filter": {"s": "lured"}, "sink": {"url": hook.url("/lured"), "credentials": {"type": "basic"}}}
+    assert network.http.put("/v1/subscriptions/lured", json=other).status_code == 422
+    # Without credentials they are removed.
+    bare = {"filter": {"s": "lured"}, "sink": {"url": hook.url("/lured")}}
+    assert "credentials" not in network.http.put("/v1/subscriptions/lured", json=bare).json()["sink"]
+    publish(network, "lured")
+    [(headers, _)] = until("the notification", lambda: hook.at("/lured"))
+    assert "authorization" not in headers
+
+
+def test_one_poison_event_delays_nobody_and_is_evidence(network: Network) -> None:
+    hook = PoisonHook()
+    try:
+        retry = {"schedule": ["1h"], "give_up": "2h"}
+        subscribe(network, hook, "poison", ordered=False, retry=retry)
+        publish(network, "poison", 200)
+        until("all others", lambda: len(hook.at("/poison", 200)) == 199)
+        assert len(hook.at("/poison", 500)) == 1
+        delivery = get(network, "/v1/subscriptions/poison")["delivery"]
+        assert delivery["retrying"] == 1
+        assert delivery["dead_letters"] == 0
+        attempts = get(network, "/v1/subscriptions/poison/attempts")["attempts"]
+        assert len(attempts) == 50
+    finally:
+        hook.shutdown()
+        hook.server_close()

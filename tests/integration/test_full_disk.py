@@ -138,6 +138,7 @@ class Up(Process):
         return psutil.Process(self.pid).children()
 
 
+@pytest.mark.slow
 def test_edn_up_survives_a_full_disk_and_starts_on_one(disk: SmallDisk) -> None:
     up = Up(disk)
     up.start()

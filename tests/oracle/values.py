@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import re
 from collections.abc import Mapping
@@ -58,6 +59,8 @@ def read(kind: Type, literal: Any) -> Any:
         return literal
     if kind == "time" and isinstance(literal, str):
         return microseconds(literal)
+    if kind == "bytes" and isinstance(literal, str):
+        return base64.b64decode(literal, validate=True)
     raise ValueError(f"{literal!r} is no {kind}")
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from edn.errors import InvalidInput
 from edn.model.schema import Schema
 from edn.protocol.documents import cut_events
+from edn.protocol.flat_events import read_flat_events
 from tests.oracle.values import read
 
 ATTRIBUTES = {
@@ -144,11 +145,11 @@ def test_the_fast_reader_takes_what_the_slow_one_takes(body: str, closed: bool) 
         expected = None
     if expected is None:
         with pytest.raises(InvalidInput):
-            schema.decode_events(body.encode(), cut_events)
+            schema.decode_events(body.encode(), cut_events, read_flat_events)
         with pytest.raises(InvalidInput):
             schema.decode_events(body.encode())
         return
-    batch = schema.decode_events(body.encode(), cut_events)
+    batch = schema.decode_events(body.encode(), cut_events, read_flat_events)
     assert batch.lines == schema.decode_events(body.encode()).lines
     assert [SCHEMA.values(stored) for stored in batch.bodies] == expected
     assert batch.points.shape == (len(expected), SCHEMA.width)
@@ -168,4 +169,4 @@ def test_the_fast_reader_takes_what_the_slow_one_takes(body: str, closed: bool) 
 @example(b"\x00")
 def test_any_bytes_are_events_or_a_clear_refusal(body: bytes) -> None:
     with contextlib.suppress(InvalidInput):
-        SCHEMA.decode_events(body, cut_events)
+        SCHEMA.decode_events(body, cut_events, read_flat_events)

@@ -8,10 +8,11 @@ import shlex
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -103,7 +104,7 @@ def test_a_service_takes_what_compose_gives_it(service: str, checked: Checked) -
     prefix = "EDN_SERVER_" if module == "edn_server" else "EDN_"
     set_there = {name.removeprefix(prefix).lower().replace("_", "-") for name in described["environment"]}
     from_there = {flag for flag, (_, origin) in found.items() if origin == "environment"}
-    assert {{"peers": "peer"}.get(name, name) for name in set_there} == from_there
+    assert set_there == from_there
 
 
 def test_compose_names_what_is_there() -> None:
@@ -114,12 +115,11 @@ def test_compose_names_what_is_there() -> None:
         context = DEPLOY / one["build"]["context"]
         assert context.resolve() == ROOT
         assert (context / one["build"]["dockerfile"]).is_file()
-        assert one["environment"].keys() & {"EDN_DATA", "EDN_SERVER_DATA"}
-        assert "/data" in one["environment"].values()
-        [volume] = one["volumes"]
-        name, _, folder = volume.partition(":")
-        assert folder == "/data", "the image makes this folder for its user"
-        assert name in document["volumes"]
+        [database] = {one["environment"].get(name) for name in ("EDN_DATABASE", "EDN_SERVER_DATABASE")} - {
+            None
+        }
+        assert urlsplit(database).hostname in services
+        assert "volumes" not in one, "its state is in the database"
         assert set(one.get("depends_on", ())) <= services.keys()
         assert set(one["secrets"]) <= document["secrets"].keys()
         files = [value for name, value in one["environment"].items() if name.endswith("SECRET_FILE")]
@@ -231,6 +231,85 @@ def test_compose_is_one_network() -> None:
         assert one["environment"]["EDN_SERVER_ID"] == name
         for url in one["environment"]["EDN_SERVER_DISPATCHER"].split(","):
             assert re.fullmatch(r"http://(\w+):8080", url)[1] in services  # type: ignore[index]
+
+
+def cluster() -> Any:
+    return yaml.safe_load((DEPLOY / "cluster/compose.yaml").read_text())
+
+
+def test_the_cluster_has_no_single_point_of_failure_and_no_volumes_of_its_own() -> None:
+    services = cluster()["services"]
+    nodes = [name for name, one in services.items() if "PATRONI_NAME" in one.get("environment", {})]
+    of = {
+        module: {name: one for name, one in services.items() if module in one.get("command", ())}
+        for module in ("dispatcher", "edn_server")
+    }
+    assert len(nodes) == 3
+    assert len(of["dispatcher"]) == 2
+    assert len(of["edn_server"]) == 4
+    spares = [name for name, one in of["edn_server"].items() if not one["environment"]["EDN_SERVER_ID"]]
+    assert spares == ["spare"]
+    assert {one["environment"]["EDN_NAME"] for one in of["dispatcher"].values()} == set(of["dispatcher"])
+    for name, one in (*of["dispatcher"].items(), *of["edn_server"].items()):
+        assert "volumes" not in one, f"{name} has no state"
+        assert set(one["depends_on"]) == set(nodes)
+        url = next(value for key, value in one["environment"].items() if key.endswith("DATABASE"))
+        assert set(re.fullmatch(r"postgresql://edn@([\w,]+)/edn", url)[1].split(",")) == set(nodes)  # type: ignore[index]
+    for name in nodes:
+        assert services[name]["environment"]["PATRONI_NAME"] == name
+    patroni = yaml.safe_load((DEPLOY / "cluster/patroni.yaml").read_text())
+    assert patroni["bootstrap"]["dcs"]["synchronous_mode_strict"] is True
+    for config in cluster()["configs"].values():
+        assert (DEPLOY / "cluster" / config["file"]).exists()
+
+
+def pods() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Name, container and labels of the pods of the Kubernetes manifests."""
+    for document in manifests():
+        if document["kind"] in ("StatefulSet", "Deployment"):
+            template = document["spec"]["template"]
+            [container] = template["spec"]["containers"]
+            yield document["metadata"]["name"], container, template["metadata"]["labels"]
+
+
+def manifests() -> list[Any]:
+    return list(yaml.safe_load_all((DEPLOY / "kubernetes/edn.yaml").read_text()))
+
+
+def test_services_take_the_environment_of_their_containers(checked: Checked) -> None:
+    for name, one in cluster()["services"].items():
+        module = next((part for part in one.get("command", ()) if part in ("dispatcher", "edn_server")), None)
+        if module is not None:
+            found = checked(module, [], one["environment"])
+            assert found["database"][1] == "environment", name
+    for name, container, _ in pods():
+        values = {
+            one["name"]: one.get("value", "postgresql://db/edn" if "DATABASE" in one["name"] else "10.0.0.9")
+            for one in container["env"]
+        }
+        for _ in range(2):  # Kubernetes replaces the names of variables that come before
+            for name_of, text in list(values.items()):
+                for other, given in values.items():
+                    text = text.replace(f"$({other})", given)
+                values[name_of] = text
+        found = checked(container["command"][-1], [], values)
+        assert found["database"][1] == "environment", name
+
+
+def test_every_pod_has_probes_and_every_kind_a_disruption_budget() -> None:
+    documents = manifests()
+    budgets = [one["spec"] for one in documents if one["kind"] == "PodDisruptionBudget"]
+    served = [one["spec"]["selector"] for one in documents if one["kind"] == "Service"]
+    for name, container, labels in pods():
+        [port] = container["ports"]
+        for probe in ("startupProbe", "livenessProbe"):
+            assert container[probe]["httpGet"] == {"path": "/livez", "port": port["name"]}, name
+        assert container["securityContext"]["runAsNonRoot"] is True
+        if labels.get("role") != "spare":
+            assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+            matching = [one for one in budgets if one["selector"]["matchLabels"].items() <= labels.items()]
+            assert len(matching) == 1, name
+        assert any(selector.items() <= labels.items() for selector in served), name
 
 
 def test_systemd_takes_the_units() -> None:

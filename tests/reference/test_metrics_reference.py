@@ -77,5 +77,6 @@ def test_the_page_has_the_tables_of_the_services_and_nothing_else(module: str) -
 def test_names_follow_the_conventions() -> None:
     for name, (kind, labels, _) in ROWS.items():
         assert name.endswith("_total") == (kind == "counter"), name
-        assert labels <= {"server", "topic", "log", "id", "version", "limit"}, name
+        known = {"server", "topic", "log", "id", "version", "limit", "state", "outcome", "kind", "replica"}
+        assert labels <= known, name
         assert not re.search(r"_(ms|milliseconds|kb|percent)\b", name), name

@@ -21,7 +21,7 @@ def section(service: str) -> str:
 
 
 #: what is not made of the flag's name
-IRREGULAR = {"--peer": "EDN_PEERS"}
+IRREGULAR = {"--allow-sink-network": "ALLOW_SINK_NETWORKS"}
 
 
 def rows(service: str) -> dict[str, str]:
@@ -49,4 +49,4 @@ def test_the_tables_name_every_flag_with_its_variable(service: str) -> None:
     assert sorted(named.keys() - flags) == [], "in docs/operating.md, and not there"
     prefix = "EDN_SERVER_" if service == "edn_server" else "EDN_"
     for flag, variable in named.items():
-        assert variable in ("", IRREGULAR.get(flag, prefix + flag[2:].upper().replace("-", "_"))), flag
+        assert variable in ("", prefix + IRREGULAR.get(flag, flag[2:].upper().replace("-", "_"))), flag

@@ -371,9 +371,18 @@ def test_without_java_the_way_to_get_it_is_told(monkeypatch: pytest.MonkeyPatch,
 def test_a_java_that_does_not_run_spark_is_told_with_the_right_one(tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
-    java.write_text("#!/bin/sh\nexit 1\n")
+    java.write_text("#!/bin/sh\necho loading >&2\necho Unrecognized option: --add-modules >&2\nexit 1\n")
     java.chmod(0o755)
-    options = ["--snapshot", "none", "--plan", str(tmp_path / "plan"), "--servers", "2"]
+    options = [
+        "--snapshot",
+        "none",
+        "--plan",
+        str(tmp_path / "plan"),
+        "--servers",
+        "2",
+        "--master",
+        "local[1]",
+    ]
     ran = subprocess.run(
         [sys.executable, "-m", "partitioning.job", *options],
         env={**os.environ, "JAVA_HOME": str(tmp_path)},
@@ -384,6 +393,9 @@ def test_a_java_that_does_not_run_spark_is_told_with_the_right_one(tmp_path: Pat
     )
     assert ran.returncode == 2, ran.stderr
     assert "openjdk-17-jre-headless" in ran.stderr
+    assert "(Unrecognized option: --add-modules)" in ran.stderr
+    # The log of Java does not reach the terminal.
+    assert "loading" not in ran.stderr
     assert "Traceback" not in ran.stderr
 
 

@@ -15,11 +15,14 @@ from dispatcher.store.postgres.log import PostgresLog
 from dispatcher.store.records import Record
 from dispatcher.store.sqlite.log import SqliteLog
 from edn.runtime.postgres.database import Database
+from edn.runtime.secret_box import SecretBox
 from tests.postgres import Cluster
 
 Work = Callable[[Log], Awaitable[None]]
 
 ENGINES = ("sqlite", "postgres")
+#: of all stores in PostgreSQL; those in a folder have a key file of their own
+BOX = SecretBox([bytes(32)])
 
 
 @dataclass(slots=True)
@@ -34,7 +37,7 @@ class Engine:
 
     def open(self) -> Log:
         if isinstance(self.place, Database):
-            return PostgresLog(self.place, on_commit=self.seen.extend, clock=lambda: self.now)
+            return PostgresLog(self.place, box=BOX, on_commit=self.seen.extend, clock=lambda: self.now)
         return SqliteLog(self.place, on_commit=self.seen.extend, clock=lambda: self.now)
 
     def run(self, work: Work) -> None:

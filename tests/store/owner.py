@@ -14,6 +14,7 @@ from dispatcher.store.postgres.log import PostgresLog
 from edn.errors import EdnError
 from edn.runtime.postgres import lease, writer
 from edn.runtime.postgres.database import Database
+from edn.runtime.secret_box import SecretBox
 
 
 def say(text: object) -> None:
@@ -35,7 +36,7 @@ def hold(transaction: Transaction) -> int:
 
 async def main(url: str, schema: str) -> None:
     lease.LEASE_SECONDS, writer.RENEW_SECONDS = 1.0, 0.3
-    log = PostgresLog(Database.parse(url, schema, allow_single=True))
+    log = PostgresLog(Database.parse(url, schema, allow_single=True), box=SecretBox([bytes(32)]))
     log.start()
     say(f"owns {log.incarnation}")
     while command := (await asyncio.to_thread(sys.stdin.readline)).strip():

@@ -25,7 +25,7 @@ from edn.runtime.postgres.database import Database
 from edn.runtime.sql import DatabaseUnavailable
 from tests.network import until
 from tests.postgres import Cluster, Proxy, cluster
-from tests.store.conftest import new_database
+from tests.store.conftest import BOX, new_database
 
 
 @pytest.fixture(autouse=True)
@@ -110,11 +110,11 @@ def run(log: PostgresLog, *, count: int = 1) -> list[int]:
 
 
 def test_a_second_owner_waits_for_the_first_and_continues_its_log(database: Database) -> None:
-    first = PostgresLog(database)
+    first = PostgresLog(database, box=BOX)
     waited: list[float] = []
     opened: list[PostgresLog] = []
     opening = threading.Thread(
-        target=lambda: opened.append(PostgresLog(database, on_wait=waited.append)), daemon=True
+        target=lambda: opened.append(PostgresLog(database, box=BOX, on_wait=waited.append)), daemon=True
     )
     opening.start()
     until("the second owner to wait", lambda: bool(waited))
@@ -131,7 +131,7 @@ def test_an_owner_that_died_is_replaced_when_its_lease_is_over(owner: Owner, dat
     owner.send("append")
     assert owner.line() == "1"
     owner.process.kill()
-    assert run(PostgresLog(database)) == [2]
+    assert run(PostgresLog(database, box=BOX)) == [2]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_stopped_owner_never_commits_after_its_replacement(
         owner.send("hold")
         assert owner.line() == "holding"
     owner.stop()
-    assert run(PostgresLog(database), count=2) == [2, 3]
+    assert run(PostgresLog(database, box=BOX), count=2) == [2, 3]
     owner.go_on()
     owner.send("append")
     assert owner.process.wait(30) == writer.EXIT_FENCED
@@ -157,7 +157,7 @@ def test_a_stopped_owner_never_commits_after_its_replacement(
 def test_the_token_is_compared_in_every_transaction(database: Database, postgres: Cluster) -> None:
     """No clock decides: the lease is not over, but another token is in its row."""
     ended = threading.Event()
-    log = PostgresLog(database, on_failure=ended.set)
+    log = PostgresLog(database, box=BOX, on_failure=ended.set)
 
     async def main() -> None:
         log.start()
@@ -174,7 +174,7 @@ def test_the_token_is_compared_in_every_transaction(database: Database, postgres
 
 @pytest.mark.slow
 def test_a_lease_is_renewed_without_operations(database: Database) -> None:
-    log = PostgresLog(database)
+    log = PostgresLog(database, box=BOX)
 
     async def main() -> None:
         log.start()
@@ -210,7 +210,7 @@ def test_a_commit_without_an_answer_is_resolved_by_a_write(
     proxy: Proxy, postgres: Cluster, database: Database, arrives: bool
 ) -> None:
     seen: list[Record] = []
-    log = PostgresLog(through(proxy, postgres, database), on_commit=seen.extend)
+    log = PostgresLog(through(proxy, postgres, database), box=BOX, on_commit=seen.extend)
     lost = threading.Event()
 
     def swallow_answers(data: bytes) -> bytes:
@@ -250,7 +250,7 @@ def test_a_commit_without_an_answer_is_resolved_by_a_write(
 def test_a_connection_that_is_cut_between_commits_is_opened_again(
     postgres: Cluster, database: Database
 ) -> None:
-    log = PostgresLog(database)
+    log = PostgresLog(database, box=BOX)
 
     async def main() -> None:
         log.start()
@@ -279,7 +279,7 @@ def test_a_commit_that_is_not_replicated_is_not_acknowledged() -> None:
     with cluster() as primary:
         database = new_database(primary)
         seen: list[Record] = []
-        log = PostgresLog(database, on_commit=seen.extend)
+        log = PostgresLog(database, box=BOX, on_commit=seen.extend)
 
         async def main() -> None:
             log.start()

@@ -21,7 +21,7 @@ from edn_server.storage.postgres.store import PostgresStore
 from edn_server.storage.store import Store
 from edn_server.storage.writer import Call, Job
 from tests.postgres import Cluster
-from tests.store.conftest import new_database
+from tests.store.conftest import BOX, new_database
 
 LIMITS = UsageLimits()
 ADDRESS = "//https://example.org/hook"
@@ -30,7 +30,7 @@ ADDRESS = "//https://example.org/hook"
 @contextlib.contextmanager
 def opened(place: Path | Database) -> Iterator[Store]:
     store: Store = (
-        PostgresStore(place, "s1") if isinstance(place, Database) else SqliteStore(place / "server")
+        PostgresStore(place, "s1", box=BOX) if isinstance(place, Database) else SqliteStore(place / "server")
     )
     failures: list[BaseException] = []
     store.start(failures.append, lambda: None)
@@ -153,7 +153,7 @@ def test_two_shards_do_not_see_each_other(postgres: Cluster) -> None:
     place = new_database(postgres)
     with opened(place) as one:
         run(one, lambda db: rows(db, 1, 3))
-        other = PostgresStore(place, "s2")
+        other = PostgresStore(place, "s2", box=BOX)
         other.start(lambda _: None, lambda: None)
         assert run(other, outbox.backlog) == 0
         assert [row.id for row in run(other, lambda db: rows(db, 1, 1)).ready] == [1]
@@ -167,7 +167,7 @@ def test_state_of_sinks_logs_pauses_letters_and_usage_is_kept(place: Path | Data
         sink_state.store_health(db, ADDRESS, b"2")
         sink_state.store_attempts(db, ADDRESS, 5, b"a")
         sink_state.store_consent(db, "https://a", b"c")
-        logs.follow(db, "old", 1, "http://d")
+        logs.follow(db, "old", 1)
         logs.raise_incarnation(db, "old", 7)
         logs.raise_incarnation(db, "old", 3)
         replays.pause(db, "one", "old", 1)
@@ -192,7 +192,7 @@ def test_state_of_sinks_logs_pauses_letters_and_usage_is_kept(place: Path | Data
         assert run(again, lambda db: sink_state.attempts(db, ADDRESS)) == b"a"
         assert run(again, sink_state.consents) == [("https://a", b"c")]
         assert run(again, lambda db: logs.incarnation(db, "old")) == 7
-        assert run(again, logs.followed) == []
+        assert run(again, lambda db: logs.others_of(db, "new")) == []
         assert run(again, replays.pauses) == [("one", "new", 1)]
         assert run(again, replays.replays) == []
         assert run(again, saved_clock) == "later"

@@ -76,7 +76,7 @@ def test_a_step_of_truncation_is_bounded_in_bytes(tmp_path: Path) -> None:
 
             def append(transaction: Transaction) -> None:
                 for _ in range(40):
-                    transaction.head += 1
+                    transaction.own.head += 1
                     transaction.connection.execute(
                         "INSERT INTO records VALUES (?, 1, 0, 1, NULL, ?, NULL)",
                         (transaction.head, os.urandom(MEGABYTE)),

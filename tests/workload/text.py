@@ -8,7 +8,21 @@ from collections.abc import Mapping
 from typing import Any
 
 _WORDS = frozenset(
-    {"and", "or", "not", "in", "between", "prefix", "suffix", "contains", "exists", "true", "false", "null"}
+    {
+        "and",
+        "or",
+        "not",
+        "in",
+        "between",
+        "prefix",
+        "suffix",
+        "contains",
+        "matches",
+        "exists",
+        "true",
+        "false",
+        "null",
+    }
 )
 _SIGNS = {"eq": ["=", "=="], "ne": ["!=", "<>"], "lt": ["<"], "lte": ["<="], "gt": [">"], "gte": [">="]}
 

@@ -16,7 +16,7 @@ export type Problem = Schemas["Problem"];
 export type Topic = Schemas["Topic"];
 export type Subscription = Schemas["Subscription"];
 export type NewSubscription = Schemas["SubscriptionBody"];
-export type AttributeType = "number" | "integer" | "string" | "boolean" | "time";
+export type AttributeType = "number" | "integer" | "string" | "boolean" | "time" | "bytes";
 export type Event = Record<string, unknown>;
 
 /** One event of a stream, with all its matches. */

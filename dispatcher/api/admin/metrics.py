@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from fastapi import APIRouter, Request, Response
 
+from dispatcher.advertisements.guard import PublicationGuard
+from dispatcher.advertisements.reach import Reach
 from dispatcher.auth.caller import Need, needs
 from dispatcher.observe.servers import ServerDescriptions
 from dispatcher.routing.table import RoutingTable
@@ -16,6 +18,7 @@ from dispatcher.store.event_log import Log
 from dispatcher.subscriptions.topics import Topics
 from dispatcher.tuning.loop import Tuner
 from edn import __version__
+from edn.errors import Unavailable
 from edn.runtime import clock, metrics
 from edn.runtime.disk import NoDisk
 from edn.runtime.metrics import Metric, Values
@@ -31,7 +34,19 @@ METRICS = (
     ),
     Metric("edn_dispatcher_accepting", "gauge", "1 while events are accepted."),
     Metric("edn_dispatcher_topics", "gauge", "Topics."),
+    Metric("edn_dispatcher_sources", "gauge", "Sources that this dispatcher runs, by state.", ("state",)),
+    Metric(
+        "edn_dispatcher_source_messages_total",
+        "counter",
+        "Messages of sources since the start: published, rejected (dead letters) or dropped.",
+        ("outcome",),
+    ),
     Metric("edn_dispatcher_events_published_total", "counter", "Events accepted since the start."),
+    Metric(
+        "edn_dispatcher_unadvertised_requests_total", "counter", "Publish requests refused as unadvertised."
+    ),
+    Metric("edn_dispatcher_unadvertised_events_total", "counter", "Events dropped as unadvertised."),
+    Metric("edn_dispatcher_dead_subscriptions", "gauge", "Subscriptions that no advertisement can match."),
     Metric("edn_dispatcher_publishers_held_total", "counter", "Publish requests delayed by backpressure."),
     Metric("edn_dispatcher_clock_suspect", "gauge", "1 while the wall clock deviates from the elapsed time."),
     Metric("edn_dispatcher_clock_adopted_total", "counter", "Adopted corrections of the wall clock."),
@@ -55,6 +70,31 @@ METRICS = (
     Metric("edn_dispatcher_repartition_proposed", "gauge", "1 while a repartition is proposed."),
     Metric("edn_dispatcher_repartition_left_subscriptions", "gauge", "Subscriptions left to migrate."),
     Metric("edn_dispatcher_unsettled_subscriptions", "gauge", "Migrations not handed over yet."),
+    Metric("edn_dispatcher_lease_seconds", "gauge", "PostgreSQL: seconds left of the lease of the log."),
+    Metric("edn_dispatcher_commits_total", "counter", "PostgreSQL: committed transactions."),
+    Metric("edn_dispatcher_commit_seconds_total", "counter", "PostgreSQL: duration of committed ones."),
+    Metric("edn_dispatcher_commits_in_doubt_total", "counter", "PostgreSQL: commits without an answer."),
+    Metric("edn_dispatcher_database_outages_total", "counter", "PostgreSQL: lost connections of the writer."),
+    Metric(
+        "edn_dispatcher_lease_owned",
+        "gauge",
+        "PostgreSQL: 1 if a living process owns a log or server.",
+        ("kind", "id"),
+    ),
+    Metric(
+        "edn_dispatcher_lease_takeovers_total",
+        "counter",
+        "PostgreSQL: takeovers of a log or server from a dead process.",
+        ("kind", "id"),
+    ),
+    Metric("edn_dispatcher_spares", "gauge", "PostgreSQL: processes that wait to replace a dead server."),
+    Metric("edn_dispatcher_replicas", "gauge", "PostgreSQL: standbys of the database."),
+    Metric(
+        "edn_dispatcher_replica_lag_bytes",
+        "gauge",
+        "PostgreSQL: bytes that a standby has not flushed; needs the role pg_monitor.",
+        ("replica",),
+    ),
     Metric("edn_dispatcher_server_ready", "gauge", "1 if the server can host subscriptions.", _SERVER),
     Metric("edn_dispatcher_server_subscriptions", "gauge", "Subscriptions hosted.", _SERVER),
     Metric("edn_dispatcher_server_lag_records", "gauge", "Lag in log records.", _SERVER),
@@ -93,6 +133,34 @@ def _read_servers(descriptions: ServerDescriptions, table: RoutingTable) -> Mapp
     return columns
 
 
+async def _read_ownership(log: Log) -> Mapping[str, Values]:
+    """Returns the metrics of a network on PostgreSQL; none while the database does not answer."""
+    left, figures = log.lease_seconds, log.writer.figures
+    if left is None:
+        return {}
+    values: dict[str, Values] = {
+        "lease_seconds": left,
+        "commits_total": figures.commits,
+        "commit_seconds_total": figures.seconds,
+        "commits_in_doubt_total": figures.doubts,
+        "database_outages_total": figures.outages,
+    }
+    try:
+        found = await log.ownership()
+    except Unavailable:
+        return values
+    leases = {(lease.kind, lease.id): lease for lease in found.leases}
+    return values | {
+        "lease_owned": {key: float(lease.state == "owned") for key, lease in leases.items()},
+        "lease_takeovers_total": {key: lease.takeovers for key, lease in leases.items()},
+        "spares": found.spares,
+        "replicas": len(found.replicas),
+        "replica_lag_bytes": {
+            (replica.name,): replica.lag_bytes for replica in found.replicas if replica.lag_bytes is not None
+        },
+    }
+
+
 def routes(
     log: Log,
     topics: Topics,
@@ -102,11 +170,15 @@ def routes(
     descriptions: ServerDescriptions,
     tuner: Tuner,
     admission: Admission,
+    advertised: PublicationGuard,
+    reach: Reach,
     read_partition: Callable[[], Awaitable[Mapping[str, float]]],
+    read_sources: Callable[[], Mapping[str, Values]],
 ) -> APIRouter:
-    """`read_partition` reads the metrics of repartitions."""
+    """`read_partition` and `read_sources` read the metrics of repartitions and of sources."""
     router = APIRouter(tags=["operations"])
     partition: Mapping[str, float] = {}
+    owned: Mapping[str, Values] = {}
 
     def read() -> dict[str, Values]:
         counts, tuning = counters.counts, tuner.tuning
@@ -116,6 +188,9 @@ def routes(
             "accepting": float(admission.accepting()),
             "topics": len(topics.all()),
             "events_published_total": pipeline.published,
+            "unadvertised_requests_total": advertised.refused,
+            "unadvertised_events_total": advertised.dropped,
+            "dead_subscriptions": sum(reach.dead.values()),
             "publishers_held_total": pipeline.backpressure.held,
             "clock_suspect": float(clock.suspect() is not None),
             "clock_adopted_total": clock.keeper.adoptions,
@@ -133,8 +208,10 @@ def routes(
             "sending_seconds_total": counts.sending,
             "precision_ratio": tuning.precision,
             "tuning_decisions_total": tuning.decided,
+            **read_sources(),
             **_read_servers(descriptions, table),
             **partition,
+            **owned,
         }
         if tuner.reading is not None:
             values["tuning_cpu_ratio"] = tuner.reading.cpu
@@ -146,8 +223,8 @@ def routes(
     @needs(Need.METRICS)
     async def scrape(request: Request) -> Response:
         """Get metrics for Prometheus."""
-        nonlocal partition
-        partition = await read_partition()
+        nonlocal partition, owned
+        partition, owned = await read_partition(), await _read_ownership(log)
         return metrics.answer(registry, request.headers.get("accept", ""))
 
     return router

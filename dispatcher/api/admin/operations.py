@@ -10,9 +10,10 @@ import msgspec
 from fastapi import APIRouter
 
 from dispatcher.auth.caller import Need, needs
+from dispatcher.network.membership import Membership
 from dispatcher.observe.servers import ServerDescriptions
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.admission import Admission, Leadership
+from dispatcher.servers.admission import Admission
 from dispatcher.servers.client import ServerClient
 from dispatcher.servers.pipeline import Pipeline
 from dispatcher.servers.registry import HEARTBEAT_SECONDS, ServerRegistry
@@ -31,7 +32,7 @@ def routes(
     table: RoutingTable,
     pipeline: Pipeline,
     descriptions: ServerDescriptions,
-    leadership: Leadership,
+    membership: Membership,
     admission: Admission,
 ) -> APIRouter:
     router = APIRouter(tags=["operations"], route_class=StrictRoute)
@@ -51,8 +52,8 @@ def routes(
     @router.get("/v1/dispatchers", response_model=document(DispatcherList))
     @needs(Need.OPERATOR)
     async def list_dispatchers() -> Any:
-        """List all dispatchers as this one sees them, itself first."""
-        return {"dispatchers": leadership.describe()}
+        """List the logs of all dispatchers, that of the asked one first."""
+        return {"dispatchers": membership.describe()}
 
     @router.get("/v1/servers/{id}/summary", response_model=dict[str, Any])
     @needs(Need.OPERATOR)
@@ -80,9 +81,7 @@ def routes(
     return router
 
 
-def clock_routes(
-    registry: ServerRegistry, calls: ServerClient, subscriptions: Subscriptions, leadership: Leadership
-) -> APIRouter:
+def clock_routes(registry: ServerRegistry, calls: ServerClient, subscriptions: Subscriptions) -> APIRouter:
     router = APIRouter(tags=["operations"], route_class=StrictRoute)
 
     @router.get("/v1/clock", response_model=document(Clock))
@@ -96,7 +95,7 @@ def clock_routes(
     async def confirm_clock() -> Any:
         """Trust the wall clocks of the dispatcher and of all servers now; subscriptions expire by them."""
         clock.keeper.observe()
-        await subscriptions.step_clock(confirmed=True, sweep=leadership.leads())
+        await subscriptions.step_clock(confirmed=True)
         return _describe(await asyncio.gather(*(confirm(server.id) for server in registry)))
 
     async def confirm(id: str) -> ServerClock:

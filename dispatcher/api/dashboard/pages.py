@@ -152,7 +152,7 @@ def routes(sampler: Sampler, projector: Projector, topics: Topics, guard: Guard)
         ] = None,
     ) -> Any:
         """Project each server's rectangles and recent events on two attributes."""
-        picture = await projector.project(topics.get(name, who.tenant), x, y, precision)
+        picture = await projector.project(await topics.find(name, who.tenant), x, y, precision)
         # Encoded directly: validating thousands of numbers would cost more than computing them.
         return Response(msgspec.json.encode(picture), media_type="application/json")
 

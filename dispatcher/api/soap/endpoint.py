@@ -10,12 +10,10 @@ from lxml import etree
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dispatcher.api.leader_proxy import LeaderProxy, replayed
 from dispatcher.api.publish import BODY_BYTES
 from dispatcher.api.soap import faults, wsdl
 from dispatcher.api.soap.operations import Operation, Request, Table
 from dispatcher.auth.access import Guard, caller_of
-from dispatcher.replication.lease import Peers
 from edn.errors import EdnError, Unsupported
 from edn.formats import xml
 from edn.formats.event_xml import NAMESPACE
@@ -32,16 +30,13 @@ _SOAP_12_TYPE = b"application/soap+xml"
 
 
 class SoapEndpoint:
-    """The ASGI app of the endpoint; with multiple dispatchers, the leader executes changes."""
+    """The ASGI app of the endpoint."""
 
-    def __init__(self, guard: Guard, operations: Table, peers: Peers | None, secret: str) -> None:
-        """`operations`: of `eventing`, `publishing` and `management`; `secret`: the network's."""
+    def __init__(self, guard: Guard, operations: Table) -> None:
+        """`operations`: of `eventing`, `publishing` and `management`."""
         self._guard = guard
         self._limit = min(BODY_BYTES, xml.MAX_BYTES)
         self._table = operations
-        self._leader_proxy = (
-            None if peers is None else LeaderProxy(self._execute, peers, limit=self._limit, secret=secret)
-        )
 
     @staticmethod
     def serves(scope: Scope) -> bool:
@@ -58,13 +53,9 @@ class SoapEndpoint:
         except EdnError as error:
             await problem_response(error)(scope, receive, send)
             return
-        await self._answer(scope, body, send, self._leader_proxy)
+        await self._answer(scope, body, receive, send)
 
-    async def _execute(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._answer(scope, await read_body(receive), send, None)
-
-    async def _answer(self, scope: Scope, body: bytes, send: Send, leader: LeaderProxy | None) -> None:
-        receive = replayed(body)
+    async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         # The version of faults about unreadable messages.
         version = SOAP_12 if _media_type(scope) == _SOAP_12_TYPE else SOAP_11
         headers = Headers()
@@ -75,9 +66,6 @@ class SoapEndpoint:
             operation = self._operation(message, headers)
             caller = caller_of(scope)
             self._guard.require(caller, operation.need, scope)
-            if leader is not None and operation.changes:
-                await leader(scope, receive, send)
-                return
             assert message.payload is not None
             request = Request(message, headers, message.payload, _url(scope), _topic(scope), caller)
             reply = await operation.run(request)

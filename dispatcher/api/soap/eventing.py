@@ -49,14 +49,14 @@ def operations(log: Log, requests: SubscriptionRequests, subscriptions: Subscrip
     table: Table = {}
     source = _EventSource(log, requests, subscriptions)
     for words in BY_NAMESPACE.values():
-        for name, run, changes in (
-            ("Subscribe", source.subscribe, True),
-            ("Renew", source.renew, True),
-            ("GetStatus", source.status, False),
-            ("Unsubscribe", source.unsubscribe, True),
+        for name, run in (
+            ("Subscribe", source.subscribe),
+            ("Renew", source.renew),
+            ("GetStatus", source.status),
+            ("Unsubscribe", source.unsubscribe),
         ):
             table[words.tag(name)] = Operation(
-                functools.partial(run, words), words.action(name), Need.SUBSCRIBE, changes
+                functools.partial(run, words), words.action(name), Need.SUBSCRIBE
             )
     return table
 

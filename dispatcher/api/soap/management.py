@@ -1,4 +1,4 @@
-"""Operations on topics and routes: create, delete, enumerate.
+"""Operations on topics, routes and advertisements: create, delete, enumerate.
 
 CreateTopic may name the matcher by URI; otherwise the topic inherits the one bound to the nearest name above
 it. CreateRoute binds a matcher, servers or both to the name of a topic or subtree. EnumerateRoutes returns
@@ -8,20 +8,25 @@ these bindings and the routing entries. Unknown elements are ignored, so that me
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
+import msgspec
 from lxml import etree
 
+from dispatcher.advertisements.service import Advertisements, NewAdvertisement
 from dispatcher.api.soap.operations import Operation, Reply, Request, Table, action, new_element, tag
 from dispatcher.auth.caller import Need
 from dispatcher.auth.quotas import Quotas
 from dispatcher.observe.routes import RoutingEntries
 from dispatcher.servers.bindings import Bindings
 from dispatcher.servers.registry import ServerRegistry
+from dispatcher.store.interface import MODES, Advertising
 from dispatcher.store.topic_rows import Binding
 from dispatcher.subscriptions.subtree_sync import SubtreeSync
 from dispatcher.subscriptions.topics import Topic, Topics
 from edn.errors import InvalidInput
-from edn.formats import xml
+from edn.formats import strict_json, xml
 from edn.formats.soap.envelope import Fault
 from edn.formats.xml import Element
 from edn.model import namespace
@@ -35,6 +40,7 @@ def operations(
     entries: RoutingEntries,
     bindings: Bindings,
     registry: ServerRegistry,
+    advertisements: Advertisements,
 ) -> Table:
     async def create_topic(request: Request) -> Reply:
         attributes = {
@@ -48,6 +54,7 @@ def operations(
             request.text("Engine") or None,
             _availability(request.text("Availability")),
             closed=_closed(request.text("Closed")),
+            advertising=_advertising(request.text("Advertising")),
             tenant=request.caller.tenant,
             room=quotas.room(request.caller),
         )
@@ -96,15 +103,60 @@ def operations(
                 response.append(_binding(binding))
         return Reply.of(response)
 
+    async def advertise(request: Request) -> Reply:
+        body = NewAdvertisement(
+            topic=request.require_topic(),
+            advertisement=strict_json.decode(request.text("Covers").encode()),
+            publisher=request.text("Publisher") or None,
+            expires=request.text("Expires") or None,
+            id=request.text("Id") or None,
+        )
+        made, _ = await advertisements.create(body, request.caller)
+        response = new_element("AdvertiseResponse")
+        response.append(_advertisement(advertisements.view(made, request.caller)))
+        return Reply.of(response)
+
+    async def unadvertise(request: Request) -> Reply:
+        response = new_element("UnadvertiseResponse")
+        id, covers = request.text("Id"), request.text("Covers")
+        if bool(id) == bool(covers):
+            raise Fault("Sender", "Unadvertise must have either an Id, or a Topic and Covers")
+        ended = [id]
+        if id:
+            await advertisements.delete(id, request.caller)
+        else:
+            topic = await topics.find(request.require_topic(), request.caller.tenant)
+            given = strict_json.decode(covers.encode())
+            publisher = request.text("Publisher") or None
+            keys = await advertisements.delete_covered(topic, given, publisher, request.caller)
+            ended = [namespace.id_of(key) for key in keys]
+        for one in ended:
+            etree.SubElement(response, tag("Id")).text = one
+        return Reply.of(response)
+
+    async def enumerate_advertisements(request: Request) -> Reply:
+        response = new_element("EnumerateAdvertisementsResponse")
+        cursor: str | None = None
+        while True:
+            page, cursor = await advertisements.page(
+                request.caller, limit=1000, cursor=cursor, topic=request.topic
+            )
+            response.extend(_advertisement(advertisements.view(one, request.caller)) for one in page)
+            if cursor is None:
+                return Reply.of(response)
+
     return {
-        tag(name): Operation(run, action(name), need, changes)
-        for name, run, need, changes in (
-            ("CreateTopic", create_topic, Need.ADMIN, True),
-            ("DeleteTopic", delete_topic, Need.ADMIN, True),
-            ("EnumerateTopics", enumerate_topics, Need.KEY, False),
-            ("CreateRoute", create_route, Need.OPERATOR, True),
-            ("DeleteRoute", delete_route, Need.OPERATOR, True),
-            ("EnumerateRoutes", enumerate_routes, Need.OPERATOR, False),
+        tag(name): Operation(run, action(name), need)
+        for name, run, need in (
+            ("CreateTopic", create_topic, Need.ADMIN),
+            ("DeleteTopic", delete_topic, Need.ADMIN),
+            ("EnumerateTopics", enumerate_topics, Need.KEY),
+            ("Advertise", advertise, Need.PUBLISH),
+            ("Unadvertise", unadvertise, Need.PUBLISH),
+            ("EnumerateAdvertisements", enumerate_advertisements, Need.KEY),
+            ("CreateRoute", create_route, Need.OPERATOR),
+            ("DeleteRoute", delete_route, Need.OPERATOR),
+            ("EnumerateRoutes", enumerate_routes, Need.OPERATOR),
         )
     }
 
@@ -148,6 +200,28 @@ def _closed(text: str) -> bool | None:
     return text in ("true", "1") if text else None
 
 
+def _advertising(text: str) -> Advertising | None:
+    for mode in MODES:
+        if text == mode:
+            return mode
+    if text:
+        raise InvalidInput(f'Advertising must be off, deliver or guard, got "{text[:40]}"')
+    return None
+
+
+def _advertisement(view: Mapping[str, Any]) -> Element:
+    root = new_element(
+        "Advertisement",
+        id=view["id"],
+        topic=view["topic"],
+        publisher=view["publisher"],
+        created=view["created"],
+        **({} if view["expires"] is None else {"expires": view["expires"]}),
+    )
+    etree.SubElement(root, tag("Covers")).text = msgspec.json.encode(view["advertisement"]).decode()
+    return root
+
+
 def _topic(topic: Topic) -> Element:
     root = new_element(
         "TopicDescription",
@@ -156,6 +230,7 @@ def _topic(topic: Topic) -> Element:
         availability="forever" if math.isinf(topic.availability) else f"{topic.availability:g}",
         revision=str(topic.revision),
         closed="true" if topic.closed else "false",
+        advertising=topic.advertising,
     )
     for name, type_ in topic.schema.types.items():
         etree.SubElement(root, tag("Attribute"), name=name, type=type_)

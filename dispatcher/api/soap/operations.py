@@ -77,8 +77,6 @@ class Operation:
     #: wsa:Action of the request
     action: str
     need: Need
-    #: changes topics, routes or subscriptions: with multiple dispatchers, only the leader executes it
-    changes: bool = False
 
 
 #: element of the body → operation

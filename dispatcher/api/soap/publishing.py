@@ -20,7 +20,7 @@ from edn.formats.xml import Element
 
 def operations(topics: Topics, endpoint: PublishEndpoint) -> Table:
     async def publish(request: Request) -> Reply:
-        topic = topics.get(request.require_topic(), request.caller.tenant)
+        topic = await topics.find(request.require_topic(), request.caller.tenant)
         types = topic.schema.types
         events = [_event(one, types) for one in request.payload.iterchildren(EVENT)]
         if not events:
@@ -33,6 +33,8 @@ def operations(topics: Topics, endpoint: PublishEndpoint) -> Table:
         etree.SubElement(response, tag("Accepted")).text = str(published.accepted)
         for id in published.ids:
             etree.SubElement(response, tag("Id")).text = xml.valid_text(id)
+        for place in published.unadvertised:
+            etree.SubElement(response, tag("Unadvertised")).text = str(place)
         return Reply.of(response)
 
     return {tag("Publish"): Operation(publish, action("Publish"), Need.PUBLISH)}

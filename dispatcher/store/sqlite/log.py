@@ -24,10 +24,11 @@ from dispatcher.store.event_log import Log, LogFull
 from dispatcher.store.interface import Connection, Transaction
 from dispatcher.store.records import Record
 from dispatcher.store.sqlite import schema
-from edn.errors import Unavailable
+from edn.errors import CannotStart, Unavailable
 from edn.runtime import disk
 from edn.runtime.group_writer import GroupWriter, Operation
 from edn.runtime.process import copy_in
+from edn.runtime.secret_box import SecretBox, open_folder_box
 from edn.runtime.sqlite_writer import SqliteWriter
 
 logger = structlog.get_logger()
@@ -53,6 +54,9 @@ class _LogWriter(SqliteWriter[Transaction]):
     def begin(self) -> Transaction:
         return self._log.transaction()
 
+    def flush(self, context: Transaction) -> None:
+        context.flush()
+
     def finish(
         self, context: Transaction, operations: Sequence[Operation[Transaction]], error: Exception | None
     ) -> None:
@@ -66,7 +70,6 @@ class _LogWriter(SqliteWriter[Transaction]):
             for operation in operations:
                 operation.error = failure
             context.records.clear()
-            context.noted = False
         self._log.committed(context, operations, failed=error is not None)
 
 
@@ -77,6 +80,7 @@ class SqliteLog(Log):
         self,
         folder: Path,
         *,
+        box: SecretBox | None = None,
         on_commit: Callable[[list[Record]], object] = lambda _: None,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] | None = None,
@@ -85,15 +89,17 @@ class SqliteLog(Log):
         watermark: int = 0,
         on_failure: Callable[[], None] = disk.end_process,
     ) -> None:
-        """For the clocks see `Log`. `resume` receives the saved clock and the time of the last record, before
-        anything is deleted. `watermark`: bytes to leave free on the disk. `on_failure` runs in the writer's
-        thread after an I/O error, which ends all commits.
+        """For the clocks see `Log`. `box`: by default that of the folder's key file. `resume` receives the
+        saved clock and the time of the last record, before anything is deleted. `watermark`: bytes to leave
+        free on the disk. `on_failure` runs in the writer's thread after an I/O error, which ends all commits.
         """
         super().__init__(on_commit=on_commit, clock=clock, steady=steady, estimate=estimate)
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "dispatcher.db"
+        self.place = str(self._path)
+        self._box = box or open_folder_box(folder)
         self.disk = disk.Disk(self._path, watermark=watermark, reserve=min(_RESERVE_BYTES, watermark // 8))
-        connection = disk.connect(self._path)
+        connection = self._connect()
         disk.recover(connection)
         self._writer = _LogWriter(self, connection, on_failure)
         self._open(connection)
@@ -116,8 +122,16 @@ class SqliteLog(Log):
         self.incarnation = found.get("incarnation", 0) + 1
         meta.write(connection, {"log": self.id, "incarnation": self.incarnation})
         connection.execute("COMMIT")
-        self._restore(connection)
-        self.touched = self._changes()
+        try:
+            self._restore(connection)
+        except CannotStart:
+            connection.close()
+            raise
+
+    def _connect(self, *, read_only: bool = False) -> disk.SqliteConnection:
+        connection = disk.connect(self._path, read_only=read_only)
+        connection.box = self._box
+        return connection
 
     @property
     def writer(self) -> GroupWriter[Transaction]:
@@ -127,17 +141,12 @@ class SqliteLog(Log):
     def connection(self) -> disk.SqliteConnection:
         return self._writer.connection
 
-    def _changes(self) -> int:
-        # Not the maximum in the table: tombstones are deleted, and their places are never reused.
-        return self.connection.last_id("changes")
-
     def perform_at_start(self, operation: Callable[[Transaction], T]) -> T:
         transaction = self.transaction()
         connection = self.connection
         connection.execute("BEGIN IMMEDIATE")
         result = operation(transaction)
         connection.execute("COMMIT")
-        self.touched = self._changes()
         return result
 
     async def stop(self) -> None:
@@ -166,7 +175,7 @@ class SqliteLog(Log):
         return function(self._reader, *args, **kwargs)
 
     def connect_reader(self) -> disk.SqliteConnection:
-        return disk.connect(self._path, read_only=True)
+        return self._connect(read_only=True)
 
     def measure_space(self) -> disk.Space:
         return self.disk.measure(self._reader)

@@ -11,7 +11,7 @@ from edn.errors import EdnError
 from edn.runtime.process import wrong_format
 
 #: must rise with every change of the tables
-FORMAT = 2
+FORMAT = 3
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -61,7 +61,16 @@ CREATE TABLE topics (
     chosen INTEGER NOT NULL DEFAULT 0,
     -- whether its events have no fields but the attributes
     closed INTEGER NOT NULL DEFAULT 0,
+    -- what happens to unadvertised events, and a number that rises with every change of its advertisements
+    advertising TEXT NOT NULL DEFAULT 'off', advertised INTEGER NOT NULL DEFAULT 0,
     UNIQUE (tenant, name));
+-- what publishers will send (JSON)
+CREATE TABLE advertisements (
+    serial INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, version INTEGER NOT NULL,
+    topic INTEGER NOT NULL, publisher TEXT NOT NULL, advertisement TEXT NOT NULL, expires INTEGER,
+    created INTEGER NOT NULL);
+CREATE INDEX advertisements_by_topic ON advertisements (topic, publisher, serial);
+CREATE INDEX advertisements_by_expiry ON advertisements (expires) WHERE expires IS NOT NULL;
 -- bindings of names of topics and subtrees: servers (JSON) and engine, null for none
 CREATE TABLE bindings (
     name TEXT PRIMARY KEY, servers TEXT, engine TEXT, created INTEGER NOT NULL) WITHOUT ROWID;
@@ -71,35 +80,43 @@ CREATE TABLE subscriptions (
     owner TEXT NOT NULL, topic INTEGER NOT NULL, filter TEXT, attributes TEXT NOT NULL, url TEXT NOT NULL,
     recipient TEXT, expires INTEGER, server TEXT NOT NULL, created INTEGER NOT NULL, location TEXT,
     ring TEXT NOT NULL DEFAULT '', paused INTEGER NOT NULL DEFAULT 0, subtree TEXT,
-    predicates INTEGER NOT NULL DEFAULT 0);
+    predicates INTEGER NOT NULL DEFAULT 0,
+    -- whether the expiry differs from the one in the store request of the version
+    renewed INTEGER NOT NULL DEFAULT 0,
+    settings TEXT NOT NULL DEFAULT '');
+-- credentials of sinks, sealed, by the id of the settings
+CREATE TABLE credentials (id TEXT PRIMARY KEY, sealed BLOB NOT NULL, created INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX subscriptions_with_settings ON subscriptions (serial) WHERE settings != '';
 CREATE INDEX subscriptions_by_topic ON subscriptions (topic, serial);
 CREATE INDEX subscriptions_by_owner ON subscriptions (owner, serial);
 CREATE INDEX subscriptions_by_server ON subscriptions (server);
 CREATE INDEX subscriptions_by_expiry ON subscriptions (expires) WHERE expires IS NOT NULL;
--- signing keys, `given`: fingerprint of a secret that the subscriber gave, empty if it was generated
+-- sealed signing keys, `given`: fingerprint of a secret that the subscriber gave, empty if it was generated
 CREATE TABLE rings (
     id TEXT PRIMARY KEY, tenant TEXT NOT NULL, owner TEXT NOT NULL, url TEXT NOT NULL, given TEXT NOT NULL,
-    current TEXT NOT NULL, previous TEXT, until INTEGER NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID;
+    current BLOB NOT NULL, previous BLOB, until INTEGER NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX rings_by_url ON rings (tenant, owner, url, given);
--- what other dispatchers must learn of, in the order in which it changed (see `dispatcher.store.change_feed`)
-CREATE TABLE changes (
-    touched INTEGER PRIMARY KEY AUTOINCREMENT, kind INTEGER NOT NULL, name TEXT NOT NULL,
-    revision INTEGER NOT NULL, gone INTEGER, version INTEGER, server TEXT, epoch INTEGER, seq INTEGER,
-    since INTEGER, renewed INTEGER NOT NULL DEFAULT 0, former TEXT,
-    -- of a subscription that has ended and wanted to hear what was available: topic and filter (JSON)
-    wanted TEXT, UNIQUE (kind, name));
-CREATE INDEX changes_gone ON changes (gone) WHERE gone IS NOT NULL;
--- up to which place the changes of another dispatcher's log are merged here
-CREATE TABLE peers (log TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID;
 -- API keys, by digest only
 CREATE TABLE keys (
     id TEXT PRIMARY KEY, digest BLOB NOT NULL, name TEXT NOT NULL, tenant TEXT NOT NULL,
     scopes TEXT NOT NULL, quota TEXT NOT NULL, created INTEGER NOT NULL, expires INTEGER) WITHOUT ROWID;
+-- sources of events with their URL, sealed, and without its password, and the dispatcher that runs it
+CREATE TABLE sources (
+    id TEXT PRIMARY KEY, tenant TEXT NOT NULL, topic TEXT NOT NULL, url BLOB NOT NULL, shown TEXT NOT NULL,
+    consumer TEXT NOT NULL, api_key TEXT NOT NULL, owner TEXT NOT NULL, quota TEXT NOT NULL,
+    created INTEGER NOT NULL, runner TEXT NOT NULL DEFAULT '',
+    until INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+CREATE TABLE source_letters (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT NOT NULL, message TEXT, reason TEXT NOT NULL,
+    body BLOB NOT NULL, size INTEGER NOT NULL, time INTEGER NOT NULL);
+CREATE INDEX source_letters_by_source ON source_letters (source, id);
 CREATE TABLE servers (
     id TEXT PRIMARY KEY, url TEXT NOT NULL, key TEXT NOT NULL, epoch INTEGER NOT NULL,
     registered INTEGER NOT NULL) WITHOUT ROWID;
 -- bytes of retained events
 CREATE TABLE retained (tenant TEXT PRIMARY KEY, bytes INTEGER NOT NULL) WITHOUT ROWID;
+CREATE VIEW retained_by_all AS SELECT tenant, bytes FROM retained;
+CREATE VIEW records_of_all AS SELECT topic, expires, time FROM records;
 CREATE INDEX records_passing ON records (last) WHERE expires IS NULL;
 CREATE INDEX records_by_expiry ON records (expires) WHERE expires IS NOT NULL;
 CREATE INDEX records_retained ON records (topic, last) WHERE expires IS NOT NULL;

@@ -5,13 +5,14 @@
     boxes       the tree as a union of boxes                    rectangles           boxes for an index
     cost        estimated time of the predicate                 reasons              why it matches or not
     dialects    filters of the CloudEvents Subscriptions API
+    advertisement   the events that a publisher will send
 
-Import `Filter` and `BoundFilter` from here, and `dialects` and `reasons`; the other modules are private. The
-semantics are in docs/model.md.
+Import `Filter` and `BoundFilter` from here, and `advertisement`, `dialects` and `reasons`; the others are
+private. The semantics are in docs/model.md.
 """
 
 from __future__ import annotations
 
-from edn.model.filter.filter import BoundFilter, Filter
+from edn.model.filter.filter import BoundFilter, Filter, boxes_of
 
-__all__ = ["BoundFilter", "Filter"]
+__all__ = ["BoundFilter", "Filter", "boxes_of"]

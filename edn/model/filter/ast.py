@@ -28,7 +28,7 @@ Literal = str | int | float | bool
 Operand = Literal | tuple[Literal, ...]
 
 ORDER_OPERATORS = ("lt", "lte", "gt", "gte", "between")
-STRING_OPERATORS = ("prefix", "suffix", "contains")
+STRING_OPERATORS = ("prefix", "suffix", "contains", "matches")
 #: operators of a test; the JSON form has also `not`, which is a flag of the negated test
 OPERATORS = ("eq", "ne", "lt", "lte", "gt", "gte", "between", *STRING_OPERATORS, "exists", "in")
 #: operators of arrays, whose operand is a condition on an element
@@ -239,7 +239,7 @@ def _literal_identity(literal: Literal) -> Hashable:
     return ("boolean", literal) if isinstance(literal, bool) else literal  # True == 1 in Python
 
 
-def exclude(lower: str, lo: Literal, upper: str, hi: Literal) -> bool:
+def exclude(lower: str, lo: Literal | bytes, upper: str, hi: Literal | bytes) -> bool:
     """Tells whether no value satisfies both a lower and an upper bound, by the order of the literals."""
     if isinstance(lo, str) != isinstance(hi, str):
         return False  # no schema accepts literals of different types

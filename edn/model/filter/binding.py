@@ -30,6 +30,7 @@ from edn.model.filter.ast import (
 from edn.model.filter.boxes import Leaf, Normal
 from edn.model.filter.cells import Cell, Pattern
 from edn.model.filter.intervals import Intervals, complement, everything, single, union
+from edn.model.filter.regex import searcher
 from edn.model.messages import unknown_attribute
 from edn.model.schema import Schema
 
@@ -177,6 +178,11 @@ def _bind_operands(test: Test, column: int, domain: Domain) -> BoundTest:
     if operator == "between" and exclude("gte", keys[0], "lte", keys[1]):
         lo, hi = test.literals
         raise test.place.wrong_operand(f"between must have lo <= hi, got {lo!r} > {hi!r}")
+    if operator == "matches":
+        try:
+            searcher(str(keys[0]))
+        except ValueError as error:
+            raise test.place.wrong_operand(f"matches must be {error}") from None
     return BoundTest(column, domain, test, tuple(keys))
 
 
@@ -295,6 +301,9 @@ def _operator_predicate(bound: BoundTest) -> Predicate:
             return lambda values: name in values and values[name].endswith(key)
         case "contains":
             return lambda values: name in values and key in values[name]
+        case "matches":
+            search = searcher(key)
+            return lambda values: name in values and search(values[name])
     raise AssertionError(f"no operator {bound.test.operator}")
 
 
@@ -322,14 +331,15 @@ def _cell(bound: BoundTest) -> Cell:
     if operator == "exists":
         there = bound.test.operand is True
         return Cell(domain, everything(domain) if there else (), not there)
-    if operator in ("suffix", "contains"):
+    if operator in ("suffix", "contains", "matches"):
         assert isinstance(domain, String)
         return Cell.fitting(domain, Pattern(operator, str(bound.keys[0]), not negated), missing=False)
-    intervals = _intervals(domain, operator, bound.keys)
+    intervals = intervals_of(domain, operator, bound.keys)
     return Cell(domain, complement(domain, intervals) if negated else intervals, False)
 
 
-def _intervals(domain: Domain, operator: str, keys: tuple[Key, ...]) -> Intervals:
+def intervals_of(domain: Domain, operator: str, keys: tuple[Key, ...]) -> Intervals:
+    """Returns the values that satisfy an operator; not for suffix and contains."""
     marks = [domain.mark(key) for key in keys]
     match operator:
         case "eq" | "in":

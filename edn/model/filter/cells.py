@@ -1,8 +1,9 @@
 """Cells: sets of values of one attribute, including missing, with patterns of its strings.
 
-Equality, order, prefixes and their negations are unions of intervals, which can be computed exactly. Suffixes
-and substrings are kept as patterns beside the intervals and compared by implication between their literals,
-as far as that decides.
+Equality, order, prefixes and their negations are unions of intervals, which can be computed exactly.
+Suffixes, substrings and regular expressions are kept as patterns beside the intervals. Suffixes and
+substrings are compared by implication between their literals, as far as that decides; regular expressions
+only by equality.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from edn.model.filter.intervals import (
     is_single,
     union,
 )
+from edn.model.filter.regex import searcher
 from edn.model.rect import LOWEST, MISSING
 
 #: maximal number of patterns that are compared in pairs
@@ -29,18 +31,26 @@ _COMPARED = 64
 
 
 class Pattern(NamedTuple):
-    #: suffix or contains
+    #: suffix, contains or matches
     kind: str
     text: str
     #: False if the string must not fit
     wanted: bool
 
     def holds(self, value: str) -> bool:
-        fits = value.endswith(self.text) if self.kind == "suffix" else self.text in value
+        match self.kind:
+            case "suffix":
+                fits = value.endswith(self.text)
+            case "contains":
+                fits = self.text in value
+            case _:
+                fits = searcher(self.text)(value)
         return fits == self.wanted
 
     def implies_fit(self, other: Pattern) -> bool:
         """Tells whether every string that fits this pattern (wanted or not) fits the other."""
+        if "matches" in (self.kind, other.kind):
+            return self[:2] == other[:2] or (other.kind != "matches" and not other.text)
         if other.kind == "contains":
             return other.text in self.text
         return (self.kind == "suffix" and self.text.endswith(other.text)) or not other.text

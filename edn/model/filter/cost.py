@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edn.model.event_check import MAX_ELEMENTS
+from edn.model.filter import regex
 from edn.model.filter.ast import All, AnyOf, Not, children
 from edn.model.filter.binding import BoundEach, BoundNode, BoundTest, BoundXPath
 from edn.model.xpath.expression import MAX_TEXT
@@ -17,6 +18,8 @@ from edn.model.xpath.expression import MAX_TEXT
 TEST = 2e-7
 LITERAL = 2e-10
 SEARCH = 3e-10
+#: seconds per byte of text and step of a regular expression whose states do not fit into its memory
+SCAN = 1.5e-8
 #: seconds per step of an XPath as `edn.model.xpath.cost` counts them, and per byte of an event as XML
 STEP = 6e-8
 XML = 2e-8
@@ -34,6 +37,8 @@ class Cost:
     steps: float = 0.0
     #: number of tests of each element of an array
     element_tests: int = 0
+    #: steps of regular expressions
+    scanned: int = 0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -42,12 +47,13 @@ class Cost:
             self.searches + other.searches,
             self.steps + other.steps,
             self.element_tests + other.element_tests,
+            self.scanned + other.scanned,
         )
 
     def seconds(self, size: int) -> float:
         """Estimates one evaluation of an event with `size` bytes."""
         total = self.tests * TEST + min(self.literals, self.tests * size) * LITERAL
-        total += self.searches * size * SEARCH
+        total += self.searches * size * SEARCH + self.scanned * size * SCAN
         total += self.element_tests * TEST * min(MAX_ELEMENTS, size / 2)
         if self.steps:
             total += XML * size + self.steps * STEP * min(1.0, (size + 4096) / MAX_TEXT)
@@ -57,8 +63,10 @@ class Cost:
 def cost_of(node: BoundNode) -> Cost:
     match node:
         case BoundTest(test=test, keys=keys):
-            literals = sum(len(key) for key in keys if isinstance(key, str))
-            return Cost(max(1, len(keys)), literals, int(test.operator == "contains"))
+            literals = sum(len(key) for key in keys if isinstance(key, str | bytes))
+            scanned = regex.steps(str(keys[0])) if test.operator == "matches" else 0
+            searches = int(test.operator == "contains")
+            return Cost(max(1, len(keys)), literals, searches, scanned=scanned)
         case All(parts) | AnyOf(parts):
             return sum((cost_of(part) for part in parts), Cost(1))
         case Not(part):
@@ -68,7 +76,7 @@ def cost_of(node: BoundNode) -> Cost:
         case BoundEach(part=part):
             each = cost_of(part)
             # All elements together are not longer than the event.
-            return Cost(1, each.literals, each.searches, element_tests=1 + each.tests)
+            return Cost(1, each.literals, each.searches, element_tests=1 + each.tests, scanned=each.scanned)
 
 
 def patterns_of(node: BoundNode) -> dict[str, set[str]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from edn.model.coordinates import Array
 from edn.model.filter import jsonform, textform
 from edn.model.filter.ast import (
     All,
@@ -22,10 +23,12 @@ from edn.model.filter.ast import (
     walk,
     xpaths,
 )
-from edn.model.filter.binding import BoundNode, Predicate, bind, normal, predicate
+from edn.model.filter.binding import BoundNode, Predicate, bind, intervals_of, normal, predicate
 from edn.model.filter.boxes import Expansion, Normal, TooMuchWork
+from edn.model.filter.cells import Cell
 from edn.model.filter.cost import Cost, cost_of, patterns_of
-from edn.model.filter.rectangles import MAX_RECTS, rectangles
+from edn.model.filter.intervals import Intervals, intersection
+from edn.model.filter.rectangles import MAX_RECTS, Sides, rectangles, segments_of, sides_of
 from edn.model.rect import Rects
 from edn.model.schema import Schema
 
@@ -175,6 +178,66 @@ class BoundFilter:
     @cached_property
     def _complement(self) -> Normal:
         return normal(self.root, holds=False)
+
+
+#: operators of one set of intervals
+_PLAIN = frozenset({"eq", "in", "lt", "lte", "gt", "gte", "between", "prefix"})
+
+
+def boxes_of(given: dict[str, Any] | None, schema: Schema) -> list[Sides]:
+    """Returns at most 64 boxes that contain every point that a filter in JSON form matches.
+
+    Several times as fast as `bind` and `rects`, for reports that read all filters: it builds no predicate and
+    multiplies no sides, and most filters need no tree. The filter must be valid; raises `InvalidFilter` if it
+    does not fit the schema.
+    """
+    if given is None:
+        return [{}]
+    found = _plain_boxes(given, schema)
+    if found is None:
+        filter = Filter.parse(given)
+        found = expanded_sides(bind(filter.root, schema), exact=not filter.is_covered)
+    return found
+
+
+def _plain_boxes(given: dict[str, Any], schema: Schema) -> list[Sides] | None:
+    """Converts a conjunction of plain operators; None for another filter."""
+    sides: Sides = {}
+    for name, condition in given.items():
+        column = schema.column_of(name)
+        if column is None:
+            return None
+        domain = schema.columns[column].domain
+        operators = condition if type(condition) is dict else {"in": condition}
+        if isinstance(domain, Array) or not _PLAIN.issuperset(operators):
+            return None
+        values: Intervals | None = None
+        for operator, operand in operators.items():
+            literals = operand if type(operand) is list else (operand,)
+            try:
+                found = intervals_of(domain, operator, tuple(map(domain.key, literals)))
+            except ValueError:
+                return None  # the other way says what is wrong
+            values = found if values is None else intersection(values, found)
+        if not values:
+            return []
+        sides[column] = segments_of(Cell(domain, values, False))
+    return [sides]
+
+
+def expanded_sides(root: BoundNode, *, exact: bool) -> list[Sides]:
+    """Returns boxes that contain what a tree matches; `exact`: whether its cells are not only covers."""
+    boxes = Expansion(MAX_RECTS, joins=True, steps=_RECTANGLE_STEPS).expand(normal(root))
+    return [
+        sides if exact and box.exact else _covers(sides)
+        for box, sides in ((box, sides_of(box)) for box in boxes)
+    ]
+
+
+def _covers(sides: Sides) -> Sides:
+    return {
+        column: [segment._replace(exact=False) for segment in segments] for column, segments in sides.items()
+    }
 
 
 def _expanded(node: Normal) -> list[Any]:

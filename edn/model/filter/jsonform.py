@@ -50,12 +50,18 @@ _ELEMENT_OPERATORS = tuple(operator for operator in OPERATORS if operator != "ex
 
 def read(given: object) -> Node:
     """Parses a filter; raises `InvalidFilter` with a pointer, or `TooLarge`."""
-    return _Reader().filter(given, "", 0)
+    return Reader().filter(given, "", 0)
 
 
-class _Reader:
+class Reader:
+    """Reads one filter, or the conditions of one advertisement: it counts their predicates."""
+
     def __init__(self) -> None:
         self._predicates = 0
+
+    def conditions(self, name: str, given: object, at: str, attribute_at: str) -> Node:
+        """Reads conditions on one attribute: a literal, a list or an object of operators."""
+        return self._conditions(name, given, at, attribute_at, 0)
 
     def filter(self, given: object, at: str, depth: int) -> Node:
         if depth > MAX_DEPTH:

@@ -23,20 +23,22 @@ from edn.model.rect import MISSING, Rects
 MAX_RECTS = 64
 
 
-class _Segment(NamedTuple):
+class Segment(NamedTuple):
+    """A closed interval of coordinates."""
+
     lo: float
     hi: float
+    #: whether every value with a coordinate inside belongs to the set
     exact: bool
 
 
 #: column → segments in ascending order
-_Sides = dict[int, list[_Segment]]
+Sides = dict[int, list[Segment]]
 
 
 def rectangles(boxes: Sequence[Box], width: int) -> Rects:
     """Returns at most `MAX_RECTS` rectangles that contain as many boxes or fewer."""
-    sides = [{column: _segments(cell) for column, cell in box.cells.items()} for box in boxes]
-    sides = _fitted(sides)
+    sides = _fitted(list(map(sides_of, boxes)))
     rows = sum(map(_count, sides))
     lo = np.full((rows, width), MISSING)
     hi = np.full((rows, width), math.inf)
@@ -52,28 +54,33 @@ def rectangles(boxes: Sequence[Box], width: int) -> Rects:
     return _without_redundant(lo, hi, exact)
 
 
-def _segments(cell: Cell) -> list[_Segment]:
-    segments: list[_Segment] = []
+def sides_of(box: Box) -> Sides:
+    """Converts the cells of a box; whether the box itself is exact is up to the caller."""
+    return {column: segments_of(cell) for column, cell in box.cells.items()}
+
+
+def segments_of(cell: Cell) -> list[Segment]:
+    segments: list[Segment] = []
     for interval in cell.intervals:
         lo, hi, exact = cell.domain.closed(*interval)
         exact = exact and not cell.patterns
         if segments and lo <= segments[-1].hi:  # long strings with the same coordinate
-            segments[-1] = _Segment(segments[-1].lo, max(hi, segments[-1].hi), False)
+            segments[-1] = Segment(segments[-1].lo, max(hi, segments[-1].hi), False)
         else:
-            segments.append(_Segment(lo, hi, exact))
+            segments.append(Segment(lo, hi, exact))
     if cell.missing:
         if cell.intervals and cell.intervals[0][0] == cell.domain.least:  # no value lies in between
             segments[0] = segments[0]._replace(lo=MISSING)
         else:
-            segments.insert(0, _Segment(MISSING, MISSING, True))
+            segments.insert(0, Segment(MISSING, MISSING, True))
     return segments
 
 
-def _count(sides: _Sides) -> int:
+def _count(sides: Sides) -> int:
     return math.prod(map(len, sides.values()))
 
 
-def _fitted(boxes: list[_Sides]) -> list[_Sides]:
+def _fitted(boxes: list[Sides]) -> list[Sides]:
     """Merges segments until the rectangles fit, the longest side of the largest box first."""
     counts = list(map(_count, boxes))
     while (total := sum(counts)) > MAX_RECTS:
@@ -88,17 +95,17 @@ def _fitted(boxes: list[_Sides]) -> list[_Sides]:
     return boxes
 
 
-def _merged(segments: list[_Segment], count: int) -> list[_Segment]:
+def _merged(segments: list[Segment], count: int) -> list[Segment]:
     """Merges segments into `count` ones, split at the widest gaps."""
     gaps = [after.lo - before.hi for before, after in itertools.pairwise(segments)]
     widest = sorted(range(len(gaps)), key=lambda gap: -gaps[gap])[: count - 1]
-    merged: list[_Segment] = []
+    merged: list[Segment] = []
     start = 0
     for stop in [*(gap + 1 for gap in sorted(widest)), len(segments)]:
         if stop - start == 1:
             merged.append(segments[start])
         else:
-            merged.append(_Segment(segments[start].lo, segments[stop - 1].hi, False))
+            merged.append(Segment(segments[start].lo, segments[stop - 1].hi, False))
         start = stop
     return merged
 

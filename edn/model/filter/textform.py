@@ -7,7 +7,7 @@
     condition = ( "=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">=" ) literal
              | "in" "(" literal { "," literal } ")"
              | "between" literal "and" literal
-             | ( "prefix" | "suffix" | "contains" ) string
+             | ( "prefix" | "suffix" | "contains" | "matches" ) string
              | "exists"
              | ( "any" | "all" ) element
     element  = "not" element | "(" elements ")" | condition, without "exists", "any" and "all"
@@ -72,8 +72,11 @@ _TOKEN = re.compile(
       | (?P<symbol>==|!=|<>|<=|>=|[=<>(),])""",
     re.VERBOSE | re.DOTALL,
 )
-_CONDITION = "an operator (== != < <= > >= in between prefix suffix contains exists any all)"
-_ELEMENT = "a condition on elements (== != < <= > >= in between prefix suffix contains, not or a parenthesis)"
+_CONDITION = "an operator (== != < <= > >= in between prefix suffix contains matches exists any all)"
+_ELEMENT = (
+    "a condition on elements "
+    "(== != < <= > >= in between prefix suffix contains matches, not or a parenthesis)"
+)
 
 
 @dataclass(frozen=True, slots=True)

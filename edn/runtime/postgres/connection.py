@@ -20,6 +20,7 @@ from psycopg import RawCursor
 from edn.errors import InvalidInput
 from edn.runtime.postgres.database import Session, unavailable
 from edn.runtime.postgres.schema import Scope
+from edn.runtime.secret_box import SecretBox
 
 _PARAMETER = re.compile(r"'[^']*'|\?(\d*)")
 _TABLE = re.compile(r"INSERT INTO (\w+)")
@@ -97,8 +98,9 @@ class _Written:
 class _Dialect:
     """The dialect of PostgreSQL (`edn.runtime.sql`)."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, box: SecretBox) -> None:
         self._scope = scope
+        self.box = box
         self._statements: dict[str, _Statement] = {}
 
     def _translate(self, text: str) -> _Statement:
@@ -120,6 +122,20 @@ class _Dialect:
 
     def indexed(self, table: str, index: str) -> str:
         return table
+
+    def insert_new(self, table: str, key: str, rows: Sequence[Sequence[Any]], returning: str) -> list[Any]:
+        types = list(self._scope.types[table].items())[: len(rows[0])] if rows else []
+        if not types:
+            return []
+        for row in rows:
+            _check(row)
+        arrays = ", ".join(f"?::{type}[]" for _, type in types)
+        found = self.execute(
+            f"INSERT INTO {table} ({', '.join(name for name, _ in types)}) SELECT * FROM unnest({arrays})"
+            f" ON CONFLICT ({key}) DO NOTHING RETURNING {returning}",
+            [_column(column, type) for column, (_, type) in zip(zip(*rows, strict=True), types, strict=True)],
+        )
+        return [row[0] for row in found.fetchall()]
 
     def last_id(self, table: str) -> int:
         row = self.execute("SELECT last FROM sequences WHERE name = ?", (table,)).fetchone()
@@ -152,8 +168,8 @@ def _check(parameters: Sequence[Any]) -> None:
 class WriterConnection(_Dialect):
     """Writes in transactions that `edn.runtime.postgres.writer` begins and commits."""
 
-    def __init__(self, scope: Scope) -> None:
-        super().__init__(scope)
+    def __init__(self, scope: Scope, box: SecretBox) -> None:
+        super().__init__(scope, box)
         self._session: Session | None = None
         self._pipeline: AbstractContextManager[Any] | None = None
         #: statements of the running operation that are not sent
@@ -197,7 +213,7 @@ class WriterConnection(_Dialect):
             self._collected.append((statement, parameters, False, written))
             return written
         self.send_guarded(also=" RETURNING " in text)
-        return self._cursor().execute(statement.text, parameters, binary=True)
+        return self.cursor().execute(statement.text, parameters, binary=True)
 
     def executemany(self, text: str, parameters: Iterable[Sequence[Any]], /) -> Any:
         rows = list(parameters)
@@ -208,13 +224,14 @@ class WriterConnection(_Dialect):
             self._collected.append((self._translate(text), rows, True, written))
         return written
 
-    def _cursor(self) -> RawCursor[Any]:
+    def cursor(self) -> RawCursor[Any]:
+        """Returns a cursor that sends statements at once."""
         return RawCursor(self.session)
 
     def _send(self) -> None:
         collected, self._collected = self._collected, []
         for statement, parameters, is_many, written in collected:
-            written.cursor = cursor = self._cursor()
+            written.cursor = cursor = self.cursor()
             if not is_many:
                 cursor.execute(statement.text, parameters)
             elif statement.arrays is not None and len(parameters) >= _MANY:
@@ -228,7 +245,7 @@ class WriterConnection(_Dialect):
     def send_guarded(self, *, also: bool = False) -> None:
         """Sends the collected writes of an operation that goes on, after a savepoint."""
         if (self._collected or also) and not self._guarded:
-            self._cursor().execute(b"SAVEPOINT operation")
+            self.cursor().execute(b"SAVEPOINT operation")
             self._guarded = True
         self._send()
 
@@ -244,24 +261,26 @@ class WriterConnection(_Dialect):
         """Sends the writes of an operation that succeeded."""
         self._send()
         if self._guarded:
-            self._cursor().execute(b"RELEASE operation")
+            self.cursor().execute(b"RELEASE operation")
             self._guarded = False
 
     def fail_operation(self) -> None:
         """Takes back the writes of an operation that failed."""
         self._collected.clear()
         if self._guarded:
-            self._cursor().execute(b"ROLLBACK TO operation")
-            self._cursor().execute(b"RELEASE operation")
+            self.cursor().execute(b"ROLLBACK TO operation")
+            self.cursor().execute(b"RELEASE operation")
             self._guarded = False
 
 
 class ReaderConnection(_Dialect):
     """Reads committed state; connects at its first use and after a failure. One thread at a time."""
 
-    def __init__(self, scope: Scope, connect: Callable[[], Session], generation: Callable[[], int]) -> None:
+    def __init__(
+        self, scope: Scope, box: SecretBox, connect: Callable[[], Session], generation: Callable[[], int]
+    ) -> None:
         """`connect` opens a session of the primary; a session of an older `generation` is not used."""
-        super().__init__(scope)
+        super().__init__(scope, box)
         self._connect = connect
         self._newest = generation
         self._generation = -1

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import conninfo, errors, sql
@@ -29,6 +29,8 @@ from psycopg.types.string import StrBinaryDumper
 from edn.errors import InvalidInput
 from edn.runtime.process import CannotStart
 from edn.runtime.sql import DatabaseUnavailable
+
+T = TypeVar("T")
 
 #: seconds without an answer after which a session is dropped
 COMMIT_SECONDS = 5.0
@@ -62,6 +64,8 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         try:
             return super().wait(gen, interval, limit)
         except errors._WaitTimeout:
+            if timeout is not None:
+                raise  # the caller waits for something that need not come, such as a notification
             # Not cancelled: see above.
             self.pgconn.finish()
             raise errors.OperationalError(f"no answer within {limit:g} seconds") from None
@@ -237,6 +241,14 @@ def _adapt(session: Session) -> None:
 def _notice(session: Session, notice: psycopg.errors.Diagnostic) -> None:
     if notice.sqlstate == _WARNING and notice.severity_nonlocalized == "WARNING":
         session.doubtful = True
+
+
+def locked(function: Callable[[], T]) -> T | None:
+    """Returns the result of a function, None if it waited for a lock for too long."""
+    try:
+        return function()
+    except errors.LockNotAvailable:
+        return None
 
 
 def unavailable(error: psycopg.Error) -> DatabaseUnavailable:

@@ -11,6 +11,7 @@ are the same as for a file of one owner, and no query can forget the owner.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -33,18 +34,30 @@ CREATE FUNCTION json_array_length(TEXT) RETURNS INTEGER LANGUAGE SQL IMMUTABLE P
 CREATE TABLE leases (
     name TEXT COLLATE "C" PRIMARY KEY, fence BIGINT NOT NULL DEFAULT 0, commits BIGINT NOT NULL DEFAULT 0,
     owner TEXT NOT NULL DEFAULT '', until TIMESTAMPTZ NOT NULL DEFAULT '-infinity',
-    pid INTEGER, started TIMESTAMPTZ) WITH (fillfactor = 20);
+    pid INTEGER, started TIMESTAMPTZ,
+    -- length of the lease, where its owner runs, since when, and how often a process died as its owner
+    seconds DOUBLE PRECISION NOT NULL DEFAULT 0, holder TEXT NOT NULL DEFAULT '', taken TIMESTAMPTZ,
+    takeovers BIGINT NOT NULL DEFAULT 0,
+    -- number of the last change that the owner must know, and of the last that it knows
+    revision BIGINT NOT NULL DEFAULT 0, known BIGINT NOT NULL DEFAULT 0) WITH (fillfactor = 20);
+-- every commit of an owner updates its row
+ALTER TABLE leases SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 -- a commit here proves that a session's server is the primary
 CREATE TABLE proofs (name TEXT COLLATE "C" PRIMARY KEY, number BIGINT NOT NULL) WITH (fillfactor = 20);
--- every transaction of an owner begins with it: the row lock orders owners, the token refuses a former one
-CREATE FUNCTION claim(lease TEXT, token BIGINT, seconds DOUBLE PRECISION) RETURNS BIGINT
+-- every transaction of an owner begins with it: the row lock orders owners, the token refuses a former one,
+-- and `known` refuses one that has not learned the newest change (-1: it will learn it in this transaction)
+CREATE FUNCTION claim(lease TEXT, token BIGINT, length DOUBLE PRECISION, known BIGINT) RETURNS BIGINT
     LANGUAGE plpgsql AS $$
 DECLARE number BIGINT;
 BEGIN
-    UPDATE leases SET commits = commits + 1, until = clock_timestamp() + seconds * INTERVAL '1 second'
-        WHERE name = lease AND fence = token RETURNING commits INTO number;
+    UPDATE leases SET commits = commits + 1, until = clock_timestamp() + length * INTERVAL '1 second',
+        seconds = length
+        WHERE name = lease AND fence = token RETURNING revision INTO number;
     IF number IS NULL THEN
         RAISE EXCEPTION 'another process owns %', lease USING ERRCODE = 'EDN01';
+    END IF;
+    IF known >= 0 AND known != number THEN
+        RAISE EXCEPTION '% has changes that its owner does not know', lease USING ERRCODE = 'EDN02';
     END IF;
     RETURN number;
 END $$;
@@ -81,6 +94,12 @@ def migrate(session: Session, database: Database, component: str, migrations: Se
                 )
 
 
+def prepare(database: Database, component: str, migrations: Sequence[str]) -> None:
+    """Creates the tables of a component, or brings them up to date; raises `CannotStart`."""
+    with database.refusing(), contextlib.closing(database.connect("edn: migration")) as session:
+        migrate(session, database, component, migrations)
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The owner whose rows a session sees."""
@@ -112,7 +131,7 @@ class Scope:
                 self.types.setdefault(table, columns)
                 continue
             view = table.removeprefix(prefix)
-            self.types[view] = columns
+            self.types[view] = self.types[table] = columns
             self.views.add(view)
             session.execute(
                 sql.SQL(

@@ -14,6 +14,9 @@ operations of a transaction; an operation that raises fails alone (`WriterConnec
 
 While the writer is disconnected or in doubt, `outage` has the reason, and callers should refuse new
 operations at once. Without operations the thread renews the lease, or tries to connect.
+
+A transaction that the database refuses because its owner lacks changes of others, or because of a deadlock,
+is repeated once, if the subclass allows it.
 """
 
 from __future__ import annotations
@@ -28,13 +31,15 @@ import psycopg
 import structlog
 
 from edn.errors import Unavailable
+from edn.runtime import clock
 from edn.runtime.group_writer import GROUP, Context, GroupWriter, Operation
 from edn.runtime.postgres import database as limits
 from edn.runtime.postgres.connection import ReaderConnection, WriterConnection
 from edn.runtime.postgres.database import Database, Session, unavailable
-from edn.runtime.postgres.lease import RENEW_SECONDS, Lease
+from edn.runtime.postgres.lease import RENEW_SECONDS, Lease, Seen
 from edn.runtime.postgres.schema import Scope, migrate
 from edn.runtime.process import CannotStart
+from edn.runtime.secret_box import SecretBox
 from edn.runtime.sql import DatabaseUnavailable, Fenced, InDoubt
 
 logger = structlog.get_logger()
@@ -45,12 +50,22 @@ EXIT_FENCED = 6
 RETRY_SECONDS = 0.5
 #: SQLSTATE of `claim` for a wrong token
 _FENCED = "EDN01"
+#: SQLSTATEs after which a transaction is repeated: changes that the owner does not know, deadlock
+_REPEATED = ("EDN02", "40P01")
+
+
+class _Repeat(Exception):
+    """The transaction has no effect and should be repeated."""
 
 
 def end_process() -> None:
     """Ends a process that owns nothing any more, after a moment for pending responses."""
     time.sleep(0.2)
     os._exit(EXIT_FENCED)
+
+
+class NotTaken(Exception):
+    """Another process took the row first, or its owner lives."""
 
 
 class Link:
@@ -63,20 +78,43 @@ class Link:
         component: str,
         migrations: Sequence[str],
         *,
+        box: SecretBox,
         on_wait: Callable[[float], None] = lambda _: None,
+        check: Callable[[Session], None] = lambda _: None,
+        refuse_living: bool = False,
+        seen: Seen | None = None,
     ) -> None:
-        """Checks the database, migrates its schema and acquires the lease; raises `CannotStart`."""
+        """Checks the database, migrates its schema and acquires the lease; raises `CannotStart`.
+
+        `check` may end the wait for the lease; `refuse_living`: see `Lease.acquire`. `seen`: the state of a
+        dead owner's row; the link takes it from that owner, without a wait, or raises `NotTaken`.
+        """
         self.database = database
         self.scope = scope
         self.lease = Lease(scope.lease)
-        self.connection = WriterConnection(scope)
+        self.connection = WriterConnection(scope, box)
         #: counts the sessions of the writer; readers use no session that is older than the writer's
         self.generation = 0
         with database.refusing():
             with contextlib.closing(database.connect("edn: migration")) as session:
                 migrate(session, database, component, migrations)
-            session = self.lease.acquire(lambda: self._connect("writer"), on_wait=on_wait)
+            if seen is not None:
+                session = self._take_from(seen)
+            else:
+                session = self.lease.acquire(
+                    lambda: self._connect("writer"), on_wait=on_wait, check=check, refuse_living=refuse_living
+                )
             self._enter(session)
+
+    def _take_from(self, seen: Seen) -> Session:
+        session = self._connect("writer")
+        try:
+            if not self.lease.take_from(session, seen):
+                raise NotTaken
+        except BaseException:
+            session.close()
+            raise
+        return session
 
     def _connect(self, purpose: str) -> Session:
         return self.database.connect(f"edn: {self.scope.lease} {purpose}"[:63])
@@ -106,7 +144,8 @@ class Link:
 
     def reader(self) -> ReaderConnection:
         """Returns a connection that reads; it connects when it is first used."""
-        return ReaderConnection(self.scope, self._connect_reader, lambda: self.generation)
+        box = self.connection.box
+        return ReaderConnection(self.scope, box, self._connect_reader, lambda: self.generation)
 
     def _connect_reader(self) -> Session:
         session = self._connect("reader")
@@ -129,8 +168,35 @@ class Link:
         self.connection.close()
 
 
+class _Keeper:
+    """A thread that renews a lease while its owner loads its state, before the writer's thread runs."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, name="lease-keeper", daemon=True).start()
+
+    def _run(self) -> None:
+        session: Session | None = None
+        while not self._ended.wait(RENEW_SECONDS):
+            try:
+                session = session or self._link.database.connect("edn: keeper", seconds=limits.COMMIT_SECONDS)
+                if not self._link.lease.renew(session):
+                    break
+            except psycopg.Error:
+                session = None  # the owner finds out itself
+        if session is not None:
+            session.close()
+
+    def end(self) -> None:
+        self._ended.set()
+
+
 class PostgresWriter(GroupWriter[Context]):
     """Owns the link's writing session. Subclasses implement `begin` and `finish`."""
+
+    #: whether operations change nothing but the database, so that a transaction can be repeated
+    repeats = False
 
     def __init__(
         self,
@@ -148,10 +214,25 @@ class PostgresWriter(GroupWriter[Context]):
         self.outage: str | None = None
         self._is_connected = True
         self._closing = threading.Event()
+        self._keeper = _Keeper(link)
+
+    # -- for subclasses ---------------------------------------------------------------------------------
+
+    def enter(self, context: Context, operations: Sequence[Operation[Context]], *, again: bool) -> None:
+        """Begins the transaction of some operations; `again`: it was refused, and is repeated."""
+        self.link.lease.claim(self.link.connection.cursor())
+
+    def leave(self, context: Context) -> None:
+        """Called before the commit."""
 
     # -- for any thread ---------------------------------------------------------------------------------
 
+    def start(self) -> None:
+        self._keeper.end()
+        super().start()
+
     def close(self) -> None:
+        self._keeper.end()
         self._closing.set()
         super().close()
 
@@ -167,31 +248,33 @@ class PostgresWriter(GroupWriter[Context]):
         """Renews the lease, or connects again."""
         if self.broken is not None:
             return
-        try:
-            self._ensure()
-            self._transact(lambda: None)
-        except InDoubt as error:
-            self._resolve(error)
-        except Unavailable:
-            pass  # `outage` says it
-        self._end_if_fenced()
+        if self.outage is None:
+            self.commit([])
+        else:
+            with contextlib.suppress(Unavailable):  # `outage` says it
+                self._ensure()
+            self._end_if_fenced()
 
     def commit(self, group: list[Operation[Context]]) -> None:
         wanted = [operation for operation in group if operation.is_wanted()]
         worked: list[Operation[Context]] = []
         failure: Exception | None = None
         context: Context | None = None
-
-        def perform() -> None:
-            assert context is not None
-            self._perform_all(context, wanted, worked)
-
         try:
             if self.broken is not None:
                 raise Fenced(f"the writer has failed: {self.broken}")
             self._ensure()
             context = self.begin()
-            self._transact(perform)
+            try:
+                self._transact(context, wanted, worked)
+            except _Repeat:
+                for operation in reversed(worked):
+                    operation.undo()
+                worked.clear()
+                for operation in wanted:
+                    operation.result = operation.error = None
+                context = self.begin()
+                self._transact(context, wanted, worked, again=True)
         except InDoubt as error:
             failure = self._resolve(error)
         except Exception as error:
@@ -199,14 +282,13 @@ class PostgresWriter(GroupWriter[Context]):
         if failure is not None:
             for operation in reversed(worked):
                 operation.undo()
-            logger.error("commit_failed", error=str(failure))
+            logger.error("commit_failed", error=str(failure), operations=len(wanted))
         self.finish(self.begin() if context is None else context, wanted, failure)
         self._end_if_fenced()
 
     def perform_now(self, operation: Operation[Context]) -> None:
         """Runs an operation in a transaction of its own, before the thread starts; raises its error."""
-        context = self.begin()
-        self._transact(lambda: self._perform_all(context, [operation], []))
+        self._transact(self.begin(), [operation], [], again=True)
         if operation.error is not None:
             raise operation.error
 
@@ -216,6 +298,8 @@ class PostgresWriter(GroupWriter[Context]):
         """Runs the operations of a transaction; `worked` collects the successful ones."""
         connection = self.link.connection
         for operation in operations:
+            if not operation.is_deferred:
+                self._flush(context)
             try:
                 operation.result = operation.work(context)
                 connection.end_operation()
@@ -227,21 +311,35 @@ class PostgresWriter(GroupWriter[Context]):
                 connection.fail_operation()
             else:
                 worked.append(operation)
+        self._flush(context)
 
-    def _transact(self, perform: Callable[[], None]) -> None:
-        """Runs a function in a transaction; raises `Fenced`, `InDoubt` or `DatabaseUnavailable`."""
+    def _flush(self, context: Context) -> None:
+        self.flush(context)
+        self.link.connection.end_operation()
+
+    def _transact(
+        self,
+        context: Context,
+        operations: Sequence[Operation[Context]],
+        worked: list[Operation[Context]],
+        *,
+        again: bool = False,
+    ) -> None:
+        """Runs operations in a transaction; raises `_Repeat`, `Fenced`, `InDoubt`, `DatabaseUnavailable`."""
         link = self.link
         connection, lease = link.connection, link.lease
-        began, is_sent = time.monotonic(), False
+        began, is_sent = clock.monotonic(), False
         try:
             session = connection.session
             session.doubtful = False
             cursor = psycopg.RawCursor(session)
             cursor.execute(b"BEGIN")
-            lease.claim(cursor)
-            perform()
+            self.enter(context, operations, again=again)
+            self._perform_all(context, operations, worked)
+            self.leave(context)
+            connection.end_operation()
             is_sent = True
-            cursor.execute(b"COMMIT")
+            cursor.execute(b"COMMIT", prepare=False)
             connection.sync()
         except psycopg.Error as error:
             if session.closed:
@@ -250,6 +348,8 @@ class PostgresWriter(GroupWriter[Context]):
                     raise InDoubt(f"the outcome of a commit is unknown: {error}", retry_after=1) from None
                 raise unavailable(error) from None
             self._roll_back()
+            if self.repeats and error.sqlstate in _REPEATED and not again:
+                raise _Repeat from None
             if error.sqlstate == _FENCED:
                 self.broken = Fenced(f"another process owns {lease.name}")
                 raise self.broken from None
@@ -265,6 +365,8 @@ class PostgresWriter(GroupWriter[Context]):
             self._disconnected("the commit is not replicated")
             raise InDoubt("the outcome of a commit is unknown: it is not replicated", retry_after=1)
         lease.committed(began)
+        self.figures.commits += 1
+        self.figures.seconds += clock.monotonic() - began
 
     def _roll_back(self) -> None:
         connection = self.link.connection
@@ -281,6 +383,7 @@ class PostgresWriter(GroupWriter[Context]):
         self.link.connection.close()
         if self._is_connected:
             logger.warning("database_lost", lease=self.link.lease.name, reason=str(reason))
+            self.figures.outages += 1
         self._is_connected = False
         self.outage = f"the database does not answer: {reason}"
 
@@ -306,6 +409,7 @@ class PostgresWriter(GroupWriter[Context]):
         lease = self.link.lease
         number = lease.commits + 1
         logger.warning("commit_in_doubt", lease=lease.name, number=number)
+        self.figures.doubts += 1
         while True:
             try:
                 self._ensure()

@@ -116,6 +116,15 @@ def publish(
     """Compare a network, from publishing to the committed outbox, with a bare app that only decodes."""
 
 
+@_benchmark(quick={"advertisements": 20, "events": 2_000, "repeats": 1})
+def guard(
+    advertisements: Annotated[int, typer.Option(min=1, help="Of the publisher.")] = 1_000,
+    events: Annotated[int, typer.Option(min=100, help="Per round and topic.")] = 60_000,
+    repeats: Annotated[int, typer.Option(min=1)] = 5,
+) -> None:
+    """Compare publishing to a topic that refuses unadvertised events with one that accepts all."""
+
+
 @_benchmark(
     module="evaluation.live_placement",
     quick={"servers": 2, "subscriptions": 400, "events": 300, "default": ["rtree"]},

@@ -10,6 +10,7 @@
 | `obligations` | which notifications must, may and must not arrive |
 | `doubts`, `arrivals` | whether a missing notification is conclusive; once, in time, in order |
 | `lives`, `judge` | one subscription, and all of them: `check_recording` |
+| `advertising` | whether accepted and refused events agree with the advertisements |
 | `standing` | answers about subscriptions |
 | `verdicts`, `stories` | the `Report` and its explanations |
 | `command` | `edn check` |

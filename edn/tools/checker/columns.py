@@ -3,7 +3,7 @@
 A column has the sorted distinct values of one attribute and, for each event, the **rank** of its value. A
 condition on one attribute is then a set of ranks, found by bisection with Python's exact comparisons: no
 value is rounded. Equality, comparisons and prefixes are ranges of ranks; `ne` and lists are tables of ranks;
-`suffix` and `contains` test the values, but only of events that passed all cheaper conditions.
+`suffix`, `contains` and `matches` test the values, but only of events that passed all cheaper conditions.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import re2
 
 from edn.tools.checker.values import Attributes, AttributeType, read_literal
 
@@ -87,7 +88,7 @@ class Column:
             low, high = operand
             return self._operator("gte", low).and_(self._operator("lte", high))
         value = read_literal(self.kind, operand)
-        if operator in ("prefix", "suffix", "contains"):
+        if operator in ("prefix", "suffix", "contains", "matches"):
             return self._piece(operator, value)
         below, through = bisect_left(self.distinct, value), bisect_right(self.distinct, value)
         match operator:
@@ -119,6 +120,9 @@ class Column:
             )
         if operator == "suffix":
             return Condition(0, end, looks=(lambda text: text.endswith(piece),))
+        if operator == "matches":
+            search = re2.compile(piece).search
+            return Condition(0, end, looks=(lambda text: search(text) is not None,))
         return Condition(0, end, looks=(lambda text: piece in text,))
 
     def _refused(self, inner: Condition) -> Condition:

@@ -58,7 +58,7 @@ class _Builder:
             try:
                 if operation.invoke.kind == "publish":
                     publications.take(operation)
-                else:
+                elif operation.invoke.kind not in ("advertise", "unadvertise"):  # see `advertising`
                     self._subscription(operation)
             except ValueError as error:
                 raise RecordingError(f"{recording.where(operation.place)}: {error}") from None
@@ -93,6 +93,8 @@ class _Builder:
     def _effect(self, operation: Operation, life: Life) -> Effect:
         invoke, answer = operation.invoke, operation.answer
         assert invoke.kind != "publish"
+        assert invoke.kind != "advertise"
+        assert invoke.kind != "unadvertise"
         topic = invoke.topic
         if invoke.kind == "subscribe":
             if topic not in self._recording.topics:

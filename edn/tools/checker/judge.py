@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from edn.tools.checker.advertising import judge_advertising
 from edn.tools.checker.history import History, build_history
 from edn.tools.checker.lives import LifeJudge
 from edn.tools.checker.recording.reading import EventContent, Recording, read_recording
@@ -67,9 +68,10 @@ def judge(
     _judge_lives(LifeJudge(recording, history, findings, stories, counts, bound), recording, history)
     _judge_contents(recording, history, findings, stories)
     _judge_webhooks(recording, findings, stories)
+    counts.guarded = judge_advertising(recording, findings)
     if not recording.whole:
         findings.leave_open("the recording was cut off before its end")
-    if not counts.due and not len(recording.pair_post):
+    if not counts.due and not len(recording.pair_post) and not counts.guarded:
         findings.leave_open("nothing was due and nothing was notified: the recording shows nothing")
     informative = [] if ordered else [Fault.OUT_OF_ORDER.value]
     broken = any(count for fault, count in findings.faults.items() if fault not in informative)

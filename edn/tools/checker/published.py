@@ -94,7 +94,10 @@ class Publications:
         if invoke.topic not in self._recording.topics:
             raise ValueError(f"topic {invoke.topic!r} was not declared")
         topic = self._recording.topics[invoke.topic]
+        dropped = frozenset(answer.unadvertised or ()) if isinstance(answer, Ok) else frozenset[int]()
         for place, event in enumerate(invoke.events):
+            if place in dropped:
+                continue  # it never takes effect: a notification of it is unexpected
             id = self._event_id(invoke, answer, place)
             if id is None:
                 if not isinstance(answer, Fail):
@@ -110,9 +113,10 @@ class Publications:
 
     def _event_id(self, invoke: Invoke, answer: object, place: int) -> str | None:
         if isinstance(answer, Ok) and answer.ids is not None:
-            if len(answer.ids) != len(invoke.events):
+            dropped = answer.unadvertised or []
+            if len(answer.ids) != len(invoke.events) - len(dropped):
                 raise ValueError(f"{len(answer.ids)} ids were answered for {len(invoke.events)} events")
-            return answer.ids[place]
+            return answer.ids[place - sum(other < place for other in dropped)]
         given = invoke.events[place].get("$id")
         if isinstance(given, str):
             return given

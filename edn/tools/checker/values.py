@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ AttributeType = str | list[str]
 #: attribute → type of a topic
 Attributes = Mapping[str, AttributeType]
 
-KINDS = frozenset({"number", "integer", "string", "boolean", "time"})
+KINDS = frozenset({"number", "integer", "string", "boolean", "time", "bytes"})
 
 _ARRAYS = [[kind] for kind in sorted(KINDS)]
 
@@ -80,6 +81,8 @@ def read(kind: AttributeType, value: object) -> Any:
         return value
     elif kind == "time" and isinstance(value, str):
         return microseconds(value)
+    elif kind == "bytes" and isinstance(value, str):
+        return base64.b64decode(value, validate=True)
     raise ValueError(f"{value!r} is not of type {kind}")
 
 

@@ -32,6 +32,10 @@ class Fault(StrEnum):
     ENDED = "ended"
     #: a subscription was accepted as known although it certainly had ended
     REVIVED = "revived"
+    #: an event was accepted that no order of the calls lets its publisher have advertised
+    UNADVERTISED = "unadvertised"
+    #: an event was refused or dropped as unadvertised although an advertisement certainly covered it
+    REFUSED = "refused"
     #: events of one publisher arrived in another order than published
     OUT_OF_ORDER = "out_of_order"
 
@@ -64,6 +68,8 @@ class Counts(msgspec.Struct):
     optional: int = 0
     #: notified pairs repeated under the same webhook-id, which is permitted
     repeats: int = 0
+    #: events whose acceptance or refusal depended on advertisements
+    guarded: int = 0
 
 
 class Report(msgspec.Struct, kw_only=True):

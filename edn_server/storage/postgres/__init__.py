@@ -1,1 +1,1 @@
-"""A server's shard in PostgreSQL: `store` commits and reads, `schema` has the tables."""
+"""A server's shard in PostgreSQL: `store` owns it, `spares` finds dead servers, `schema` has the tables."""

@@ -13,6 +13,9 @@ CREATE TABLE shard_sequences (
     PRIMARY KEY (shard, name));
 CREATE TABLE shard_meta (
     name TEXT COLLATE "C" NOT NULL, value TEXT, shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, name));
+CREATE TABLE shard_secrets (
+    name TEXT COLLATE "C" NOT NULL, sealed BYTEA NOT NULL, shard TEXT COLLATE "C" NOT NULL,
+    PRIMARY KEY (shard, name));
 CREATE TABLE shard_topics (
     uid BIGINT NOT NULL, tenant TEXT COLLATE "C" NOT NULL, name TEXT COLLATE "C" NOT NULL,
     columns TEXT NOT NULL, engine TEXT NOT NULL, shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, uid));
@@ -21,6 +24,7 @@ CREATE TABLE shard_versions (
     topic BIGINT NOT NULL, filter TEXT NOT NULL, address TEXT COLLATE "C" NOT NULL, recipient TEXT,
     expires BIGINT, log TEXT COLLATE "C" NOT NULL, incarnation BIGINT NOT NULL, width BIGINT NOT NULL,
     rects BYTEA NOT NULL, over BIGINT, ring TEXT COLLATE "C" NOT NULL, moved BIGINT NOT NULL DEFAULT 0,
+    settings TEXT COLLATE "C" NOT NULL DEFAULT '',
     shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, number));
 CREATE UNIQUE INDEX shard_versions_living ON shard_versions (shard, id, version) WHERE over IS NULL;
 CREATE INDEX shard_versions_over ON shard_versions (shard, over) WHERE over IS NOT NULL;
@@ -30,8 +34,7 @@ CREATE TABLE shard_intervals (
     shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, number, log));
 CREATE TABLE shard_logs (
     log TEXT COLLATE "C" NOT NULL, incarnation BIGINT NOT NULL, cursor BIGINT, joined BIGINT,
-    retired BIGINT NOT NULL DEFAULT 0, url TEXT COLLATE "C", shard TEXT COLLATE "C" NOT NULL,
-    PRIMARY KEY (shard, log));
+    retired BIGINT NOT NULL DEFAULT 0, shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, log));
 CREATE TABLE shard_replays (
     number BIGINT NOT NULL, source TEXT COLLATE "C" NOT NULL CHECK (source IN ('log', 'server')),
     log TEXT COLLATE "C" NOT NULL, position BIGINT NOT NULL, kept BIGINT NOT NULL DEFAULT 0,
@@ -39,10 +42,6 @@ CREATE TABLE shard_replays (
 CREATE TABLE shard_pauses (
     id TEXT COLLATE "C" NOT NULL, log TEXT COLLATE "C" NOT NULL, revision BIGINT NOT NULL,
     shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, id, log));
-CREATE TABLE shard_delivered_ids (
-    topic BIGINT NOT NULL, id TEXT COLLATE "C" NOT NULL, time BIGINT NOT NULL, recipients BYTEA NOT NULL,
-    shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, topic, id));
-CREATE INDEX shard_delivered_ids_time ON shard_delivered_ids (shard, time);
 CREATE TABLE shard_events (
     key BIGINT NOT NULL, topic BIGINT NOT NULL, id TEXT NOT NULL, stamp BIGINT NOT NULL, body BYTEA NOT NULL,
     trace TEXT NOT NULL DEFAULT '', shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, key));
@@ -53,6 +52,7 @@ CREATE TABLE shard_outbox (
     phase TEXT COLLATE "C" NOT NULL DEFAULT 'live' CHECK (phase IN ('history', 'live')),
     frame_id BIGINT, events BIGINT NOT NULL, composition BYTEA, body BYTEA,
     created BIGINT NOT NULL DEFAULT 0, doubt BIGINT NOT NULL DEFAULT 0, bytes BIGINT NOT NULL DEFAULT 0,
+    attempts BIGINT NOT NULL DEFAULT 0, due BIGINT NOT NULL DEFAULT 0,
     shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, id),
     CHECK ((address IS NOT NULL) = (state = 'ready')),
     CHECK ((frame_id IS NULL) = (composition IS NULL) AND (frame_id IS NULL) = (body IS NOT NULL)));
@@ -66,16 +66,29 @@ CREATE INDEX shard_outbox_streams ON shard_outbox (shard, created)
 CREATE INDEX shard_outbox_doubt ON shard_outbox (shard, address, id) WHERE doubt != 0;
 CREATE INDEX shard_outbox_kept_doubt ON shard_outbox (shard, subscription, id)
     WHERE address IS NULL AND doubt != 0;
+CREATE INDEX shard_outbox_aside ON shard_outbox (shard, address, id) WHERE attempts > 0;
 CREATE INDEX shard_outbox_asked ON shard_outbox (shard, doubt) WHERE doubt > 0;
 CREATE INDEX shard_outbox_frame ON shard_outbox (shard, frame_id) WHERE frame_id IS NOT NULL;
+-- rows live for a moment: dead ones must go before the tables grow, and plans must know that they are small
+ALTER TABLE shard_outbox SET (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
+    autovacuum_analyze_scale_factor = 0.05, toast.autovacuum_vacuum_scale_factor = 0.02);
+ALTER TABLE shard_events SET (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
+    autovacuum_analyze_scale_factor = 0.05, toast.autovacuum_vacuum_scale_factor = 0.02);
+ALTER TABLE shard_sequences SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+ALTER TABLE shard_logs SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 CREATE TABLE shard_stream_marks (
     address TEXT COLLATE "C" NOT NULL, dropped BIGINT NOT NULL DEFAULT 0, passed BIGINT NOT NULL DEFAULT 0,
     shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, address));
 CREATE TABLE shard_batches (
     id BIGINT NOT NULL, members BYTEA NOT NULL, shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, id));
 CREATE TABLE shard_rings (
-    id TEXT COLLATE "C" NOT NULL, current TEXT NOT NULL, previous TEXT, until BIGINT NOT NULL,
+    id TEXT COLLATE "C" NOT NULL, current BYTEA NOT NULL, previous BYTEA, until BIGINT NOT NULL,
     version BIGINT NOT NULL, shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, id));
+CREATE TABLE shard_sink_settings (
+    id TEXT COLLATE "C" NOT NULL, settings TEXT NOT NULL, credentials BYTEA,
+    shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, id));
 CREATE TABLE shard_health (
     address TEXT COLLATE "C" NOT NULL, health BYTEA NOT NULL, shard TEXT COLLATE "C" NOT NULL,
     PRIMARY KEY (shard, address));

@@ -104,7 +104,7 @@ def test_names_of_schemas_are_those_of_the_interface() -> None:
     assert list(page["$defs"]) == ["DeadLetter"]
     assert "body" not in page["$defs"]["DeadLetter"]["properties"]
     assert document(DeadLetter).__name__ == "WholeDeadLetter"
-    assert show(Dispatcher(asked=True))["self"] is True
+    assert show(Dispatcher("log", asked=True))["self"] is True
 
 
 def test_an_answer_is_filled_from_attributes_of_the_same_name() -> None:

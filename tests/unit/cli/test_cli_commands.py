@@ -366,9 +366,68 @@ def test_subscriptions_are_a_table_or_json_lines(stub: Stub) -> None:
     assert "price > 30" in shown, "the filter as people write it"
     assert stub.requests[0][1] == "/v1/subscriptions?owner=me"
     (line,) = edn(stub, "subscriptions", "--json").stdout.splitlines()
-    sink = {**SUBSCRIPTION["sink"], "format": None, "consent": None, "secret": None}
-    absent = dict.fromkeys(("delivery", "location", "topics", "left_out", "warning"))
+    settings = ("headers", "credentials", "timeout", "retry", "rate", "ordered")
+    sink = {**dict.fromkeys(["format", "consent", "secret", *settings]), **SUBSCRIPTION["sink"]}
+    absent = dict.fromkeys(("delivery", "location", "topics", "left_out", "warning", "advertised"))
     assert json.loads(line) == {**SUBSCRIPTION, "sink": sink, **absent}
+
+
+ADVERTISEMENT = {
+    "id": "a1",
+    "topic": "stocks",
+    "publisher": "me",
+    "advertisement": {"symbol": ["GE"]},
+    "expires": None,
+    "created": "2026-01-01T00:00:00Z",
+    "wanted": True,
+    "subscriptions": 3,
+}
+
+
+def test_dead_subscriptions_are_listed(stub: Stub) -> None:
+    stub.answers["GET", "/v1/subscriptions"] = (200, {"subscriptions": [], "next": None})
+    result = edn(stub, "subscriptions", "--dead")
+    assert stub.requests[0][1] == "/v1/subscriptions?dead=true"
+    assert "there are no dead subscriptions" in result.stderr
+
+
+def test_advertise_list_show_change_and_unadvertise(stub: Stub) -> None:
+    stub.answers["POST", "/v1/advertisements"] = (201, ADVERTISEMENT)
+    made = edn(stub, "advertise", "stocks", '{"symbol": ["GE"]}', "--id", "a1", "--expires", "1h")
+    assert made.stdout.strip() == "a1"
+    assert stub.requests[0][2] == {
+        "topic": "stocks",
+        "advertisement": {"symbol": ["GE"]},
+        "id": "a1",
+        "expires": "1h",
+    }
+    stub.answers["GET", "/v1/advertisements"] = (200, {"advertisements": [ADVERTISEMENT], "next": None})
+    shown = edn(stub, "advertisements", "--topic", "stocks").stdout
+    assert "a1" in shown
+    assert "yes" in shown
+    (line,) = edn(stub, "advertisements", "--json").stdout.splitlines()
+    assert json.loads(line) == ADVERTISEMENT
+    stub.answers["GET", "/v1/advertisements/a1"] = (200, ADVERTISEMENT)
+    assert "subscriptions  3" in edn(stub, "advertisement", "show", "a1").stdout
+    stub.answers["PUT", "/v1/advertisements/a1"] = (200, ADVERTISEMENT)
+    assert edn(stub, "advertisement", "change", "a1", '{"symbol": "any"}').exit_code == 0
+    stub.answers["DELETE", "/v1/advertisements/a1"] = (204, None)
+    assert edn(stub, "unadvertise", "a1").stdout.strip() == "unadvertised a1"
+    stub.answers["DELETE", "/v1/advertisements"] = (200, {"ids": ["a1", "a2"]})
+    ended = edn(stub, "unadvertise", "--topic", "stocks", "--covered-by", '{"$others": "any"}').stdout
+    assert ended.splitlines() == ["unadvertised a1", "unadvertised a2"]
+
+
+def test_advertise_says_what_is_wrong_before_it_asks(stub: Stub) -> None:
+    for arguments in (
+        ("advertise", "stocks", "symbol == 1"),
+        ("advertise", "stocks", "[1]"),
+        ("unadvertise",),
+        ("unadvertise", "a", "--covered-by", "{}"),
+        ("unadvertise", "--topic", "stocks"),
+    ):
+        assert edn(stub, *arguments).exit_code == 2, arguments
+    assert stub.requests == []
 
 
 def test_unsubscribe_takes_many(stub: Stub) -> None:
@@ -498,15 +557,14 @@ DISPATCHERS = {
     "dispatchers": [
         {
             "log": log,
+            "name": f"d{number}",
             "url": f"http://d{number}:8080",
             "self": number == 1,
-            "reachable": number < 3,
             "ready": number == 1,
-            "level": number == 1,
+            "draining": number == 3,
             "leader": number == 1,
-            "failure": failure,
         }
-        for number, log, failure in [(1, "a1", None), (2, "b2", None), (3, None, "nobody listens there")]
+        for number, log in [(1, "a1"), (2, "b2"), (3, "c3")]
     ]
 }
 
@@ -526,8 +584,8 @@ def test_status_shows_dispatchers_and_servers(stub: Stub) -> None:
     told = {line.split()[0]: line.split(maxsplit=1)[1] for line in shown.splitlines() if "http://d" in line}
     assert {url: " ".join(rest.split()) for url, rest in told.items()} == {
         "http://d1:8080": "ready a1 asked, leader",
-        "http://d2:8080": "not ready b2 not in sync",
-        "http://d3:8080": "offline nobody listens there",
+        "http://d2:8080": "offline b2",
+        "http://d3:8080": "offline c3 its log is forwarded by another one",
     }
     assert described["dispatchers"] == DISPATCHERS["dispatchers"]
 

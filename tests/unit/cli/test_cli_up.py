@@ -34,7 +34,8 @@ parser.add_argument("--port", type=int)
 parser.add_argument("--id", default="dispatcher")
 arguments, others = parser.parse_known_args()
 assert "--secret-file" in others and "--allow-loopback-sinks" in others
-arguments.data.mkdir(exist_ok=True, parents=True)
+if arguments.data:
+    arguments.data.mkdir(exist_ok=True, parents=True)
 here = pathlib.Path.cwd()
 with (here / "starts").open("a") as starts:
     starts.write(f"{arguments.id} {os.getpid()}\\n")
@@ -80,7 +81,8 @@ class Up:
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
-        command = ["up", "--port", "0", "--data", "data", "--json-ready", "--with-stdin", *options]
+        data = [] if "--database" in options else ["--data", "data"]
+        command = ["up", "--port", "0", *data, "--json-ready", "--with-stdin", *options]
         with (folder / "stderr").open("ab") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "edn.cli", *command],
@@ -157,18 +159,26 @@ def test_it_says_when_it_is_ready_and_stops_everything_on_sigterm(start: Start, 
     assert "hello from s2" in (tmp_path / "data/logs/s2.log").read_text()
 
 
-def test_several_dispatchers_know_one_another_and_the_servers_know_all(start: Start) -> None:
-    network = start("--servers", "1", "--dispatchers", "2")
+def test_several_dispatchers_share_a_database_and_the_servers_know_all(start: Start) -> None:
+    database = ("--database", "postgresql://nobody@127.0.0.1:1/edn")
+    network = start("--servers", "1", "--dispatchers", "2", *database)
     ready = network.ready()
     urls = ready["url"].split(",")
     given = {name: psutil.Process(pid).cmdline() for name, pid in network.starts() if name != "dispatcher"}
     fronts = [psutil.Process(pid).cmdline() for name, pid in network.starts() if name == "dispatcher"]
     assert len(urls) == len(set(urls)) == len(fronts) == 2
-    assert {_values(front, "--peer") for front in fronts} == {(url,) for url in urls}
+    assert {_values(front, "--name") for front in fronts} == {("dispatcher",), ("dispatcher2",)}
+    assert {_values(front, "--database") for front in fronts} == {database[1:]}
     assert _values(given["s1"], "--dispatcher") == tuple(urls)
     assert network.stop() == 0
-    # As many again as the folder holds.
-    assert len(start("--servers", "1").ready()["url"].split(",")) == 2
+    # As many again as there were.
+    assert len(start("--servers", "1", *database).ready()["url"].split(",")) == 2
+
+
+def test_several_dispatchers_need_a_database(start: Start) -> None:
+    refused = start("--dispatchers", "2")
+    assert refused.process.wait(30) == 2
+    assert "--dispatchers must be 1 without --database, which they share, got 2" in refused.said()
 
 
 def test_a_settings_file_is_passed_to_every_process(start: Start, tmp_path: Path) -> None:

@@ -42,7 +42,6 @@ def file(tmp_path: Path) -> Path:
         data = "{tmp_path}/d"
         port = 1001
         bloom = true
-        peers = ["http://10.0.0.2:8080", "http://10.0.0.3:8080"]
 
         [server]
         id = "s1"
@@ -92,12 +91,17 @@ def test_the_dispatcher_reads_the_same_file(file: Path) -> None:
     read = load_dispatcher([], environment)
     assert read.port == 1001
     assert read.bloom is True
-    assert read.peers == ("http://10.0.0.2:8080", "http://10.0.0.3:8080")
-    read = load_dispatcher(["--port", "1002"], {**environment, "EDN_PEERS": "http://10.0.0.9:8080"})
-    assert read.peers == ("http://10.0.0.9:8080",)
-    assert read.port == 1002
-    flags = ["--peer", "http://10.0.0.7:1/", "--peer", "http://10.0.0.8:1", "--peer", "http://10.0.0.7:1"]
-    assert load_dispatcher(flags, environment).peers == ("http://10.0.0.7:1", "http://10.0.0.8:1")
+    assert load_dispatcher(["--port", "1002"], environment).port == 1002
+
+
+def test_a_flag_may_be_repeated_and_a_variable_is_a_list(file: Path) -> None:
+    environment = {"EDN_CONFIG_FILE": str(file)}
+    assert load([], {**environment, "EDN_DISPATCHER": "http://10.0.0.9:1"}).dispatcher == (
+        "http://10.0.0.9:1",
+    )
+    named = ["http://10.0.0.7:1/", "http://10.0.0.8:1", "http://10.0.0.7:1"]
+    flags = [part for url in named for part in ("--dispatcher", url)]
+    assert load(flags, environment).dispatcher == ("http://10.0.0.7:1", "http://10.0.0.8:1")
 
 
 #: a value for every setting that has a rule of its own; the others are numbers, names or switches
@@ -107,11 +111,12 @@ EXAMPLES = {
     "database-schema": "edn_two",
     "secret-file": "/s",
     "smtp-password-file": "/p",
-    "peers": "http://10.0.0.5:1",
+    "sink-ca-file": "/c",
     "dispatcher": "http://10.0.0.5:1",
     "advertise": "http://10.0.0.6:1",
     "webhook-callback": "https://edn.example.org",
     "uncounted-clients": "10.0.0.0/8",
+    "allow-sink-networks": "10.0.0.0/8",
     "nameservers": "9.9.9.9:53",
     "location": "1.5,2",
     "retry-steps": "3,4",
@@ -119,13 +124,16 @@ EXAMPLES = {
     "router": "rtree",
     "cut": "level",
     "tuning": "paper",
+    "tls-clients": "internal",
     "host": "127.0.0.2",
     "admin-host": "127.0.0.2",
 }
 
 
 @pytest.mark.parametrize("section", ["dispatcher", "server"])
-@pytest.mark.parametrize("excluded", [{"database"}, {"data", "peers"}], ids=["folder", "database"])
+@pytest.mark.parametrize(
+    "excluded", [{"database", "spare", "spare_for"}, {"data"}], ids=["folder", "database"]
+)
 def test_every_setting_can_be_set_by_flag_environment_and_file(
     section: str, excluded: set[str], tmp_path: Path
 ) -> None:
@@ -133,13 +141,13 @@ def test_every_setting_can_be_set_by_flag_environment_and_file(
     listed = [name for name, field in cls.model_fields.items() if not field.exclude]
     names = [name for name in listed if name not in excluded]
     assert {name for name, field in cls.model_fields.items() if field.exclude} == (
-        {"secret", "url"} if section == "dispatcher" else {"secret", "smtp_password"}
+        {"secret", "secret_keys", "url" if section == "dispatcher" else "smtp_password"}
     )
     texts = {name: EXAMPLES.get(name.replace("_", "-"), "7") for name in names}
     texts |= {name: "true" for name in names if cls.model_fields[name].annotation is bool}
     flags: list[str] = []
     for name, text in texts.items():
-        flag = "--peer" if name == "peers" else "--" + name.replace("_", "-")
+        flag = "--" + name.replace("_", "-").replace("networks", "network")
         flags += [flag] if text == "true" else [flag, text]
     path = tmp_path / "edn.toml"
     lines = [f'{name.replace("_", "-")} = "{text}"' for name, text in texts.items()]
@@ -152,7 +160,7 @@ def test_every_setting_can_be_set_by_flag_environment_and_file(
     ]
     for report, origin in zip(shown, ["flag", "environment", "file"], strict=True):
         assert len(report) == len(listed)
-        unset = {"peer" if name == "peers" else name for name in excluded}
+        unset = {name.replace("_", "-") for name in excluded}
         assert {one["origin"] for flag, one in report.items() if flag not in unset} == {origin}
     values = [{flag: one["value"] for flag, one in report.items()} for report in shown]
     assert values[0] == values[1] == values[2]
@@ -165,7 +173,7 @@ DATABASE = ["--database", "postgresql://ann:hidden@10.0.0.5/edn", "--secret-file
     ("flags", "message"),
     [
         ([*DATABASE, "--data", "/d"], "--data must not be given together with --database"),
-        ([*DATABASE, "--peer", "http://10.0.0.5:1"], "--peer must not be given together with --database"),
+        ([*DATABASE, "--name", "a b"], "--name must be 1 to 64 of A-Z a-z 0-9 _ . -, got"),
         ([*DATABASE, "--database-schema", "Two"], "--database-schema must be up to 41"),
         (["--database", "mysql://a/b", "--secret-file", "/s"], "--database must be a URL postgresql://"),
         (["--secret-file", "/s"], "--data is required"),
@@ -221,8 +229,12 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     ("section", "line", "words"),
     [
         ("dispatcher", 'tuning = "guess"', '--tuning must be one of fixed, paper, model, got "guess"'),
-        ("dispatcher", 'peers = ["10.0.0.2"]', "--peer must be an address such as http://10.0.0.2:8080, got"),
-        ("dispatcher", 'peer = ["http://10.0.0.2:8080"]', "setting peer does not exist; write peers = "),
+        (
+            "server",
+            'advertise = "10.0.0.2"',
+            "--advertise must be an address such as http://10.0.0.2:8080",
+        ),
+        ("dispatcher", 'peers = ["http://10.0.0.2:8080"]', "setting peers does not exist"),
         ("dispatcher", 'open = "perhaps"', '--open must be true or false, got "perhaps"'),
         ("dispatcher", "port = 70000", '--port must be an integer from 0 to 65535, got "70000"'),
         ("server", "port = 70000", '--port must be an integer from 0 to 65535, got "70000"'),
@@ -237,7 +249,9 @@ def test_a_value_that_its_flag_refuses_is_named_whether_it_is_checked_or_used(
 ) -> None:
     path = tmp_path / "edn.toml"
     wanted = f'data = "{tmp_path}/d"\nsecret-file = "{tmp_path}/secret"'
-    more = 'id = "s1"\ndispatcher = "http://10.0.0.1:8080"' if section == "server" else ""
+    more = 'id = "s1"' if section == "server" else ""
+    if section == "server" and not line.startswith("dispatcher"):
+        more += '\ndispatcher = "http://10.0.0.1:8080"'
     path.write_text(f"[{section}]\n{wanted}\n{more}\n{line}\n")
     (tmp_path / "secret").write_text(SECRET)
     arguments = ["--config-file", str(path), *(["--check-config"] if check else [])]
@@ -314,6 +328,29 @@ def test_special_values_keep_their_meaning(
     required: dict[str, str], flag: str, text: str, name: str, expected: object
 ) -> None:
     assert getattr(load_dispatcher([f"{flag}={text}"], required), name) == expected
+
+
+def test_a_spare_needs_a_database_and_no_id(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a secret that is long enough")
+    base = ["--dispatcher", "http://10.0.0.5:1", "--secret-file", str(secret)]
+    database = ["--database", "postgresql://10.0.0.5/edn"]
+    cases = {
+        ("--spare", "--data", "/d"): ["--spare must be given together with --database"],
+        (*database, "--id", "s1", "--spare-for", "s1"): ["--spare-for must be given together with --spare"],
+        (*database,): ["--id is required (or EDN_SERVER_ID in the environment)"],
+        (*database, "--spare", "--spare-for", "s1,a b"): [
+            '--spare-for must be ids of servers, separated by commas, got "a b"'
+        ],
+    }
+    for flags, expected in cases.items():
+        with pytest.raises(InvalidSettings) as refused:
+            load([*base, *flags], {})
+        assert [error for error in refused.value.errors if "--id" not in error or flags == (*database,)] == (
+            expected
+        )
+    read = load([*base, *database, "--spare", "--spare-for", "s1, s2"], {})
+    assert (read.id, read.spare, read.spare_for) == ("", True, ("s1", "s2"))
 
 
 def test_all_errors_are_reported_at_once_and_name_their_place(
@@ -431,3 +468,24 @@ def test_a_secret_that_is_none_is_named(file: Path, content: bytes | None, words
     secret.unlink() if content is None else secret.write_bytes(content)
     with pytest.raises(CannotStart, match=words):
         load(["--config-file", str(file)], {})
+
+
+def test_keys_of_stored_secrets_come_from_the_environment_and_are_not_shown(
+    required: Mapping[str, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    keys = {"EDN_SECRET_KEYS": f"{'a1' * 32},{'b2' * 32}"}
+    flags = ["--data", str(tmp_path / "data")]
+    settings = load_dispatcher(flags, {**required, **keys})
+    assert len(settings.open_box().key_ids) == 2
+    assert not (tmp_path / "data").exists()
+    own = {"EDN_SERVER_SECRET_KEYS": "c3" * 32}
+    assert len(load(flags, {**required, **keys, **own}).open_box().key_ids) == 1
+    assert "a1a1" not in repr(settings)
+    with pytest.raises(SystemExit):
+        load_dispatcher([*flags, "--check-config"], {**required, **keys})
+    assert "a1a1" not in capsys.readouterr().out
+    with pytest.raises(CannotStart, match="must not be given together"):
+        load_dispatcher([*flags, "--secret-key-file", "/k"], {**required, **keys}).open_box()
+    # Without any, the folder gets a key file.
+    assert load_dispatcher(flags, required).open_box().key_ids
+    assert (tmp_path / "data" / "secret-keys").stat().st_mode & 0o777 == 0o600

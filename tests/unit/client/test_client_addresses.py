@@ -1,8 +1,9 @@
-"""A client that knows several dispatchers goes on to the next one when one does not answer, or cannot."""
+"""A client of several dispatchers spreads events over them, and goes to the next if one cannot answer."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import httpx
 import pytest
 
 from edn import AsyncClient, Client, ProblemError, Retries, UnreachableError
+from edn.client import AVOID_SECONDS
 
 A, B = "http://a.test", "http://b.test"
 
@@ -33,10 +35,10 @@ class Doors:
     def hosts(self) -> str:
         return "".join(request.url.host[0] for request in self.asked)
 
-    def client(self, urls: str | Sequence[str] = (A, B), count: int = 2) -> Client:
+    def client(self, urls: str | Sequence[str] = (A, B), count: int = 2, *, spread: bool = False) -> Client:
         retries = Retries(count=count, first_seconds=0.5, dice=lambda: 1.0)
         transport = httpx.MockTransport(self)
-        return Client(urls, retries=retries, transport=transport, sleep=self.pauses.append)
+        return Client(urls, retries=retries, spread=spread, transport=transport, sleep=self.pauses.append)
 
 
 @pytest.mark.parametrize("urls", [f"{A},{B}", f"{A}/, {B}/", [A, B]])
@@ -78,11 +80,50 @@ def test_the_client_for_asyncio_does_the_same() -> None:
     doors = Doors(a=httpx.ConnectError, b=202)
 
     async def work() -> None:
-        async with AsyncClient([A, B], transport=httpx.MockTransport(doors)) as client:
+        async with AsyncClient([A, B], spread=False, transport=httpx.MockTransport(doors)) as client:
             await client.publish("t", {})
 
     asyncio.run(work())
     assert doors.hosts == "ab"
+
+
+def test_events_are_spread_and_other_calls_are_not() -> None:
+    doors = Doors(a=202, b=202)
+    with doors.client(spread=True) as client:
+        for _ in range(6):
+            client.publish("t", {})
+        assert doors.hosts in ("ababab", "bababa")
+        doors.asked.clear()
+        for _ in range(3):
+            client.unsubscribe("s")
+    assert doors.hosts == "aaa"
+
+
+def test_the_requests_of_one_call_go_to_one_dispatcher_in_order() -> None:
+    doors = Doors(a=202, b=202)
+    with doors.client(spread=True) as client:
+        client.publish_many("t", [{"n": "x" * 400_000} for _ in range(6)])
+        client.publish_many("t", [{}])
+    assert doors.hosts[:-1] in ("aaa", "bbb")
+    assert doors.hosts[-1] != doors.hosts[0]
+
+
+@pytest.mark.parametrize("a", [503, httpx.ReadTimeout, httpx.ConnectError])
+def test_one_that_fails_gets_no_events_for_a_while(a: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    doors = Doors(a=a, b=202)
+    with doors.client(spread=True) as client:
+        for _ in range(6):
+            client.publish("t", {})
+        assert doors.hosts.count("a") == 1
+        assert doors.hosts.count("b") == 6
+        assert doors.pauses == []
+        doors.doors["a"] = 202
+        later = time.monotonic() + AVOID_SECONDS + 1
+        monkeypatch.setattr("edn.client.time.monotonic", lambda: later)
+        doors.asked.clear()
+        for _ in range(4):
+            client.publish("t", {})
+    assert sorted(doors.hosts) == ["a", "a", "b", "b"]
 
 
 @pytest.mark.parametrize("urls", ["", "http://a,b", [], ["ftp://a"]])

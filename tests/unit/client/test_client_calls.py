@@ -33,6 +33,7 @@ ATTEMPT = {"time": "2030-01-01T00:00:00Z", "webhook_id": "msg_1", "status": 204,
 LETTER = {"id": "s1.4", "webhook_id": "msg_4", "url": "http://s/", "died": "2030", "created": "2029"}
 ROUTE = {"name": "stocks", "server": "s1", "rectangles": 3, "maximal": 6, "precision": 0.5, "bytes": 99}
 BINDING = {"name": "stocks.**", "servers": ["s1"], "engine": None, "created": "2026-01-01T00:00:00Z"}
+ADVERTISEMENT = {"id": "a", "topic": "stocks", "publisher": "p", "advertisement": {"symbol": ["GE"]}}
 TOPIC = {"name": "stocks", "attributes": {"price": "number"}, "engine": "bitmap", "availability": 0}
 
 
@@ -99,6 +100,27 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], int, Any, str, str, Any]
      None),
     ("publish", ("stocks", {"symbol": "GE"}), {}, 202, {"accepted": 1, "ids": ["e1"]}, "POST",
      "/v1/topics/stocks/events", {"symbol": "GE"}),
+    ("create_topic", ("stocks", {}), {"advertising": "guard"}, 200, TOPIC, "PUT", "/v1/topics/stocks",
+     {"attributes": {}, "advertising": "guard"}),
+    ("advertise", ("stocks", {"symbol": ["GE"]}),
+     {"id": "a", "expires": timedelta(hours=1), "publisher": "p"}, 201, ADVERTISEMENT,
+     "POST", "/v1/advertisements",
+     {"topic": "stocks", "advertisement": {"symbol": ["GE"]}, "publisher": "p", "expires": "PT3600S",
+      "id": "a"}),
+    ("advertisement", ("a/1",), {}, 200, ADVERTISEMENT, "GET", "/v1/advertisements/a%2F1", None),
+    ("advertisement_page", (), {"topic": "t", "publisher": "p", "limit": 5, "cursor": "c"}, 200,
+     {"advertisements": [ADVERTISEMENT], "next": None}, "GET",
+     "/v1/advertisements?topic=t&publisher=p&limit=5&cursor=c", None),
+    ("change_advertisement", ("a", {"symbol": "any"}), {}, 200, ADVERTISEMENT, "PUT",
+     "/v1/advertisements/a", {"advertisement": {"symbol": "any"}}),
+    ("unadvertise", ("a",), {}, 204, None, "DELETE", "/v1/advertisements/a", None),
+    ("unadvertise_covered", ("t", {"n": [1]}), {"publisher": "p"}, 200, {"ids": ["a"]}, "DELETE",
+     "/v1/advertisements?topic=t&advertisement=%7B%22n%22%3A%5B1%5D%7D&publisher=p", None),
+    ("topic_schema", ("stocks",), {"publisher": "p"}, 200, {"type": "object"}, "GET",
+     "/v1/topics/stocks/schema?publisher=p", None),
+    ("asyncapi", (), {}, 200, {"asyncapi": "3.0.0"}, "GET", "/v1/asyncapi", None),
+    ("subscription_page", (), {"dead": True}, 200, {"subscriptions": []}, "GET",
+     "/v1/subscriptions?dead=true", None),
     ("servers", (), {}, 200, {"servers": [{"id": "s1"}]}, "GET", "/v1/servers", None),
     ("routes", (), {}, 200, {"routes": [ROUTE], "bindings": [BINDING]}, "GET", "/v1/routes", None),
     ("routes", ("stocks.**",), {}, 200, {"routes": [], "bindings": []}, "GET",
@@ -112,6 +134,10 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], int, Any, str, str, Any]
      "/v1/clock", None),
     ("confirm_clock", (), {}, 200, {"time": "2030-01-01T00:00:00Z", "wall": "2030-01-01T00:00:00Z"}, "POST",
      "/v1/clock/confirm", None),
+    ("secrets", (), {}, 200, {"processes": [], "resealed": 0, "left": 0, "done": True}, "GET", "/v1/secrets",
+     None),
+    ("reseal_secrets", (), {}, 200, {"processes": [], "resealed": 0, "left": 0, "done": True}, "POST",
+     "/v1/secrets/reseal", None),
     ("tuning", (), {}, 200, {"mode": "fixed", "precision": 1.0}, "GET", "/v1/tuning", None),
     ("tune", ("fixed",), {"precision": 0.5}, 200, {"mode": "fixed"}, "PUT", "/v1/tuning",
      {"mode": "fixed", "precision": 0.5}),
@@ -195,6 +221,48 @@ def test_publish_returns_the_id_and_carries_a_key_of_its_own_each_time() -> None
     keys = [request.headers["idempotency-key"] for request in network.requests]
     assert keys[2] == "mine"
     assert len(set(keys)) == 3
+
+
+def test_dropped_events_of_later_requests_are_counted_from_the_first() -> None:
+    answers = iter(
+        [
+            {"accepted": 499, "ids": [f"i{n}" for n in range(499)], "unadvertised": [3]},
+            {"accepted": 1, "ids": ["last"], "unadvertised": [0]},
+        ]
+    )
+    keys: list[str] = []
+
+    def network(request: httpx.Request) -> httpx.Response:
+        keys.append(request.headers["idempotency-key"])
+        return httpx.Response(202, json=next(answers))
+
+    with client_on(network) as client:
+        published = client.publish_many("t", [{"n": n} for n in range(502)], idempotency_key="k")
+    assert (published.accepted, published.unadvertised) == (500, [3, 500])
+    assert keys == ["k", "k/500"]
+
+
+def test_an_event_that_was_dropped_has_no_id() -> None:
+    with client_on(Recorder(202, {"accepted": 0, "ids": [], "unadvertised": [0]})) as client:
+        assert client.publish("t", {"n": 1}) == ""
+
+
+def test_wanted_is_read_from_the_stream_on_both_clients() -> None:
+    lines = (
+        b'retry: 1000\n\nevent: wanted\ndata: {"wanted":false}\n\nevent: wanted\ndata: {"wanted":true}\n\n'
+    )
+
+    def network(request: httpx.Request) -> httpx.Response:
+        assert request.url.path == "/v1/advertisements/a/wanted"
+        return httpx.Response(200, content=lines, headers={"content-type": "text/event-stream"})
+
+    async def read() -> list[bool]:
+        async with async_client_on(network) as client:
+            return [state async for state in client.wanted("a")]
+
+    with client_on(network) as client:
+        assert list(client.wanted("a")) == [False, True]
+    assert asyncio.run(read()) == [False, True]
 
 
 def test_a_subscription_without_an_id_gets_one_so_that_it_can_be_repeated() -> None:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from dispatcher.config import Settings
-from dispatcher.replication.reconcile import Merger
-from dispatcher.servers.admission import Alone
 from dispatcher.servers.registry import Server
 from dispatcher.services import Services
-from dispatcher.store import change_feed, directory
+from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Log, read_records
+from dispatcher.store.event_log import read_records
 from dispatcher.store.records import ControlRecord
-from dispatcher.store.replays import Replay
 from dispatcher.subscriptions.installer import SubscriptionInstaller
 from dispatcher.subscriptions.service import SubscriptionRequest, Subscriptions
 from dispatcher.subscriptions.subtree import Subtree
@@ -68,11 +65,8 @@ class Servers:
 class Core:
     """Topics, subscriptions and what joins them, without a door."""
 
-    def __init__(
-        self, folder: Path, servers: tuple[str, ...] = ("s1", "s2"), *, shared: bool = False
-    ) -> None:
-        peers = ("http://other",) if shared else ()
-        self.network = Services(Settings(data=folder, secret="s" * 16, peers=peers, placement_seed=1))
+    def __init__(self, folder: Path, servers: tuple[str, ...] = ("s1", "s2")) -> None:
+        self.network = Services(Settings(data=folder, secret="s" * 16, placement_seed=1))
         self.log = self.network.log
         self.servers = Servers()
         self.network.calls.store = self.servers.store  # type: ignore[method-assign]  # the stub of this kit
@@ -95,9 +89,7 @@ class Core:
             self.subscriptions,
             self.installer,
             parts.summaries,
-            Alone(self.log.id, None),
         )
-        self.merger = make_merger(parts, self.topics, lambda _: None, on_names=self.subtree_sync.request_sync)
 
     async def subscribe(self, id: str, name: str, filter: Any = None, **more: Any) -> Subscription:
         parsed = Filter.parse(filter)
@@ -143,53 +135,10 @@ class Core:
             if isinstance(record, ControlRecord)
         ]
 
-    async def learn_from(self, other: Core) -> None:
-        """Take over what the other has changed."""
-        cursor = await self.merger.cursor(other.log.id)
-        while (page := page_after(other.log, cursor)).upto != cursor:
-            await self.merger.merge(page)
-            cursor = page.upto
-
-
-def make_merger(parts: Services, topics: Topics, on_replay: Callable[[Replay], None], **more: Any) -> Merger:
-    return Merger(
-        parts.log,
-        parts.table,
-        topics,
-        parts.registration,
-        parts.placing,
-        parts.bindings,
-        parts.summaries,
-        on_replay,
-        **more,
-    )
-
-
-def page_after(log: Log, cursor: int) -> protocol.PeerPage:
-    """What another dispatcher would be answered, through the wire: nothing works that would not travel."""
-    page = change_feed.read(log._reader, cursor)
-    message = protocol.PeerPage(
-        log=log.id,
-        incarnation=1,
-        after=cursor,
-        upto=page.upto,
-        granted=False,
-        ready=True,
-        sees="",
-        servers=page.servers,
-        topics=page.topics,
-        rings=page.rings,
-        subscriptions=page.subscriptions,
-        keys=page.keys,
-        gone=page.gone,
-        bindings=page.bindings,
-    )
-    return protocol.decode(protocol.encode(message), protocol.PeerPage)
-
 
 @contextlib.asynccontextmanager
-async def core(folder: Path, *servers: str, shared: bool = False) -> AsyncIterator[Core]:
-    made = Core(folder, servers or ("s1", "s2"), shared=shared)
+async def core(folder: Path, *servers: str) -> AsyncIterator[Core]:
+    made = Core(folder, servers or ("s1", "s2"))
     made.log.start()
     try:
         yield made

@@ -8,18 +8,15 @@ from typing import Any
 
 import pytest
 
-from dispatcher.servers.admission import PENDING_BYTES, Admission, Alone
+from dispatcher.servers.admission import PENDING_BYTES, Admission
 from dispatcher.servers.pipeline import Backpressure
 from edn.errors import Overloaded, Unavailable
 
 
-def admission(
-    *, pending: int = 0, shortage: str | None = None, level: bool = True, outage: str | None = None
-) -> Admission:
+def admission(*, pending: int = 0, shortage: str | None = None, outage: str | None = None) -> Admission:
     log: Any = SimpleNamespace(pending=pending, unavailable=outage)
     upkeep: Any = SimpleNamespace(shortage=shortage, count=lambda size: None)
-    alone: Any = Alone("log", None) if level else SimpleNamespace(accepting=lambda: False)
-    return Admission(log, upkeep, Backpressure(lambda: 0), alone)
+    return Admission(log, upkeep, Backpressure(lambda: 0))
 
 
 def test_events_are_accepted_where_nothing_is_in_the_way() -> None:
@@ -33,7 +30,6 @@ def test_events_are_accepted_where_nothing_is_in_the_way() -> None:
     ("state", "reason"),
     [
         ({"shortage": "the disk is short"}, "the disk is short"),
-        ({"level": False}, "not in sync with the others"),
         ({"outage": "the database does not answer"}, "the database does not answer"),
     ],
 )

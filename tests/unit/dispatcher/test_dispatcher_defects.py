@@ -64,13 +64,15 @@ def test_publishers_are_answered_before_the_commit(
         await core.put("quotes")
         topic, head = core.topics.get("quotes"), core.log.head
         nobody: Any = None
-        endpoint = PublishEndpoint(core.log, core.network.admission, core.topics, nobody, nobody)
+        endpoint = PublishEndpoint(
+            core.log, core.network.admission, core.topics, nobody, nobody, core.network.publication_guard
+        )
         batch = topic.schema.decode_events(b'{"own": 1}')
-        ids = await endpoint._commit(topic, batch, ["chosen"], "", EVERYBODY, size=1)
-        assert ids == ["chosen"]
+        chosen = await endpoint._commit(topic, batch, ["chosen"], "", EVERYBODY, b"{}", None)
+        assert chosen.ids == ["chosen"]
         assert core.log.head == (head if early else head + 1)
-        made = await endpoint._commit(topic, batch, [None], "", EVERYBODY, size=1)
-        assert made == [f"{core.log.id[:8]}-{head + 2}"]
+        made = await endpoint._commit(topic, batch, [None], "", EVERYBODY, b"{}", None)
+        assert made.ids == [f"{core.log.id[:8]}-{head + 2}"]
         assert core.log.head == head + 2
         await core.network.stop()
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from dispatcher.observe.event_trace import EventTrace
+from dispatcher.servers.log_tail import Tail
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
 from dispatcher.store.interface import Transaction
-from dispatcher.store.log_tail import Tail
 from dispatcher.store.sqlite.log import SqliteLog
 from dispatcher.subscriptions.topics import Topic
 from edn import protocol

@@ -10,7 +10,7 @@ import pytest
 
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.forwarder import Forwarder
-from dispatcher.store.log_tail import Tail
+from dispatcher.servers.log_tail import Tail
 from dispatcher.store.records import EventsRecord
 from edn import protocol
 from edn.summary import Summary

@@ -75,7 +75,7 @@ def test_a_subtree_is_one_subscription_with_one_view(tmp_path: Path) -> None:
         assert secret.startswith("whsec_")
         assert (made["topic"], made["server"], made["state"]) == ("stocks.**", None, "active")
         read = (await at.http.get("/v1/subscriptions/w")).json()
-        assert {**read, "delivery": None} == {**made, "delivery": None}
+        assert {**read, "delivery": None} == {**made, "delivery": None, "advertised": None}
         listed = (await at.http.get("/v1/subscriptions")).json()["subscriptions"]
         assert [(one["id"], one["topic"]) for one in listed] == [("w", "stocks.**")]
         assert "topics" not in listed[0]

@@ -80,7 +80,8 @@ def test_a_best_that_could_not_be_stored_is_stored_later() -> None:
     reader.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value)")
     disk_full = True
 
-    async def submit(operation: Callable[[Any], None]) -> None:
+    async def submit(operation: Callable[[Any], None], *, changes: bool) -> None:
+        assert not changes
         if disk_full:
             raise Unavailable("the log could not be written")
         operation(SimpleNamespace(connection=reader))

@@ -43,7 +43,7 @@ def test_a_log_that_cannot_be_written_for_a_while_delays_settling_only(tmp_path:
             return future
 
         network.log.submit = fail_once  # type: ignore[method-assign]  # a disk that is full
-        handover = Handover(network.log, network.members, network.calls, network.backup_gate)
+        handover = Handover(network.log, network.members, network.calls, network.backup_gate, lambda: True)
         work = asyncio.create_task(handover.run())
         await failed.wait()
         async with asyncio.timeout(10):

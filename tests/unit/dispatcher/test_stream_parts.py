@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dispatcher.servers.forwarder import FrameBuilder
+from dispatcher.servers.log_tail import Tail
 from dispatcher.servers.pipeline import stack
-from dispatcher.store.log_tail import Tail
 from dispatcher.store.records import ControlRecord, EventsRecord
 from dispatcher.subscriptions.expiry import parse_expires
 from dispatcher.subscriptions.keyed_lock import KeyedLock

@@ -432,61 +432,6 @@ def _id(place: str) -> str:
     return "w" + place.replace("*", "").replace(".", "-")
 
 
-# -- two dispatchers -------------------------------------------------------------------------------------
-
-
-def test_what_two_sides_made_without_seeing_each_other_comes_together(tmp_path: Path) -> None:
-    async def inside() -> None:
-        async with core(tmp_path / "a", shared=True) as first, core(tmp_path / "b", shared=True) as second:
-            await first.put("a.b", "price")
-            await second.learn_from(first)
-            # Now nobody sees the other: a topic here, a subscription, a pause and an end there.
-            await second.subscribe("w", "a.**", "price > 1")
-            await second.subscribe("gone", "**")
-            await first.learn_from(second)
-            await first.put("a.c", "price")
-            await second.put("a.d", "price")
-            await second.subscriptions.delete("gone")
-            await second.subscriptions.pause("w", True)
-            for _ in range(2):
-                await first.learn_from(second)
-                await second.learn_from(first)
-            await first.subtree_sync.sync()
-            await second.learn_from(first)
-            await first.learn_from(second)
-            for side in (first, second):
-                members = side.members("w")
-                assert set(members) == {"a.b", "a.c", "a.d"}
-                assert all(one.paused for one in members.values())
-                assert side.members("gone") == {}
-            assert {one.id: one.server for one in first.members("w").values()} == {
-                one.id: one.server for one in second.members("w").values()
-            }
-            assert not await first.subscriptions.align(await first.subscriptions.get("w"))
-
-    asyncio.run(inside())
-
-
-def test_an_older_page_changes_nothing(tmp_path: Path) -> None:
-    async def inside() -> None:
-        async with core(tmp_path / "a", shared=True) as first, core(tmp_path / "b", shared=True) as second:
-            await first.put("a.b", "price")
-            await first.subscribe("w", "a.**")
-            await second.learn_from(first)
-            assert set(second.members("w")) == {"a.b"}
-            head = second.log.head
-            await second.log.submit(lambda t: t.connection.execute("DELETE FROM peers"))
-            await second.learn_from(first)
-            assert second.log.head == head
-            await first.subscriptions.delete("w")
-            await second.learn_from(first)
-            assert second.members("w") == {}
-            with pytest.raises(NotFound):
-                await second.subscriptions.get("w")
-
-    asyncio.run(inside())
-
-
 def test_a_filter_that_fits_no_topic_is_refused(tmp_path: Path) -> None:
     from dispatcher.subscriptions.subtree import check_fits
 

@@ -7,6 +7,7 @@ failure names its filters and its event.
 from __future__ import annotations
 
 import json
+import re
 from random import Random
 from typing import Any
 
@@ -36,6 +37,13 @@ CORNERS: dict[str, list[Any]] = {
 }  # fmt: skip
 
 
+def draw_expression(random: Random, text: str) -> str:
+    """A regular expression that means the same in RE2 and in Python."""
+    piece = re.escape(text[: random.randint(0, 3)])
+    form = random.choice(["{}", "^{}", "{}\\b", "^[a-z]*{}", "({}|x)+", "{}[^a]", ".{}.", "[0-9]{{1,2}}{}"])
+    return form.format(piece)
+
+
 def draw_condition(random: Random, name: str) -> Any:
     """What could be said about an attribute."""
 
@@ -48,7 +56,7 @@ def draw_condition(random: Random, name: str) -> Any:
     if name in ("n", "i"):
         kinds.append("between")
     if name == "s":
-        kinds += ["prefix", "suffix", "contains", "suffix", "contains"]
+        kinds += ["prefix", "suffix", "contains", "suffix", "contains", "matches"]
     match random.choice(kinds):
         case "literal":
             return value()
@@ -60,6 +68,8 @@ def draw_condition(random: Random, name: str) -> Any:
             return {"not": draw_condition(random, name)}
         case "between":
             return {"between": sorted((value(), value()))}
+        case "matches":
+            return {"matches": draw_expression(random, value())}
         case operator:
             return {operator: value()}
 

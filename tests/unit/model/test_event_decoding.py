@@ -19,6 +19,7 @@ from edn.model.event_check import check_events
 from edn.model.rect import MISSING
 from edn.model.schema import Schema
 from edn.protocol.documents import cut_events
+from edn.protocol.flat_events import read_flat_events
 
 TYPES = {"symbol": "string", "price": "number", "volume": "integer", "up": "boolean", "at": "time",
          "book.bid": "number", "book.deep.ask": "number"}  # fmt: skip
@@ -31,7 +32,7 @@ CLOSED = Schema.parse(TYPES, closed=True)
 
 def read(schema: Schema, body: bytes) -> EventBatch:
     """Decodes a body as the publish path does."""
-    return schema.decode_events(body, cut_events)
+    return schema.decode_events(body, cut_events, read_flat_events)
 
 
 def decode(*events: Any, schema: Schema = SCHEMA) -> EventBatch:
@@ -63,13 +64,15 @@ def test_the_networks_own_keys_are_taken_out_of_the_body() -> None:
     batch = decode(
         {"$id": "a:1", "$time": NOON, "$availability": "forever", "price": 1.0},
         {"$availability": 2},
+        {"$availability": "1h30m"},
+        {"$availability": "P1D"},
         {"$availability": 0, "symbol": "x:y"},
         {},
     )
-    assert batch.ids == ["a:1", None, None, None]
-    assert batch.stamps == [instant(NOON), None, None, None]
-    assert batch.availabilities == [math.inf, 2.0, 0.0, None]
-    assert batch.bodies == [b'{"price":1.0}', b"{}", b'{"symbol":"x:y"}', b"{}"]
+    assert batch.ids == ["a:1", *[None] * 5]
+    assert batch.stamps == [instant(NOON), *[None] * 5]
+    assert batch.availabilities == [math.inf, 2.0, 5400.0, 86_400.0, 0.0, None]
+    assert batch.bodies == [b'{"price":1.0}', b"{}", b"{}", b"{}", b'{"symbol":"x:y"}', b"{}"]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +234,8 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "negative availability": (
         {"$availability": -1},
         "/$availability",
-        'must be a number of seconds, at least 0, or "forever", got the number -1',
+        'must be a number of seconds, at least 0, a duration such as 1h, 90s or P30D, or "forever", '
+        "got the number -1",
     ),
     "odd availability": ({"$availability": "always"}, "/$availability", "always"),
     "boolean availability": ({"$availability": True}, "/$availability", "got true"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
+from edn.errors import InvalidFilter
 from edn.model.filter import Filter
 from edn.model.schema import Schema
 
@@ -200,3 +202,44 @@ def test_a_filter_names_its_attributes() -> None:
     filter_ = Filter.parse("n > 1 and not (s exists or n < 0)")
     assert filter_.attributes == filter_.bind(SCHEMA).attributes == {"n", "s"}
     assert Filter.parse(None).attributes == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("expression", "value", "expected"),
+    [
+        ("^G", "GE", True),
+        ("^G", "AGE", False),
+        ("g", "GE", False),
+        ("(?i)^ge$", "Ge", True),
+        ("", "", True),
+        (r"^\pL+$", "Übergröße", True),
+        ("a.c", "a\nc", False),
+        ("(?s)a.c", "a\nc", True),
+        ("(x+x+)+y", "x" * 5000, False),
+    ],
+)
+def test_matches_searches_a_part_of_the_string(expression: str, value: str, expected: bool) -> None:
+    schema = Schema.parse({"s": "string"})
+    for form in ({"s": {"matches": expression}}, f"s matches {json.dumps(expression)}"):
+        bound = Filter.parse(form).bind(schema)
+        assert bound.matches({"s": value}) is expected
+        assert bound.matches({}) is False
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("(", "a regular expression in the syntax of RE2: missing"),
+        ("(?=a)", "a regular expression in the syntax of RE2: invalid perl operator"),
+        (r"(a)\1", "a regular expression in the syntax of RE2: invalid escape sequence"),
+        ("a" * 1001, "at most 1000 characters, got 1001"),
+        (".{900}", "at most 1500 steps"),
+    ],
+)
+def test_an_expression_that_is_none_is_refused_with_its_place(expression: str, problem: str) -> None:
+    schema = Schema.parse({"s": "string", "n": "number"})
+    with pytest.raises(InvalidFilter, match=re.escape(problem)) as refused:
+        Filter.parse({"s": {"matches": expression}}).bind(schema)
+    assert refused.value.pointer == "/s/matches"
+    with pytest.raises(InvalidFilter, match="matches applies to strings only"):
+        Filter.parse({"n": {"matches": "a"}}).bind(schema)

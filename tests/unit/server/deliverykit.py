@@ -134,9 +134,12 @@ def settings(
 
 @asynccontextmanager
 async def notifying(
-    kit: Kit, further: dict[str, Callable[[Settings], Sink]] | None = None, **changes: Any
+    kit: Kit,
+    further: dict[str, Callable[[Settings], Sink]] | None = None,
+    may_send: Callable[[], bool] = lambda: True,
+    **changes: Any,
 ) -> AsyncIterator[Notifier]:
-    """`further`: sinks of other schemes."""
+    """`further`: sinks of other schemes; `may_send`: whether the process owns its outbox."""
     given = settings(**changes)
     makers = {"http": HttpSink, "https": HttpSink, "mailto": MailSink, **(further or {})}
     async with Sinks(given, makers) as sinks:
@@ -147,6 +150,7 @@ async def notifying(
             sinks=sinks,
             key="0" * 32,
             settings=given,
+            may_send=may_send,
         )
         await notifier.start(again=kit.epoch > 1)
         try:
@@ -181,9 +185,11 @@ def fill(kit: Kit, *urls: str, rows: int = 1) -> None:
 
 
 @asynccontextmanager
-async def asking(kit: Kit, **changes: Any) -> AsyncIterator[tuple[Notifier, DeliveryStatus]]:
+async def asking(
+    kit: Kit, further: dict[str, Callable[[Settings], Sink]] | None = None, **changes: Any
+) -> AsyncIterator[tuple[Notifier, DeliveryStatus]]:
     given = {"retries": ONE, **changes}
-    async with notifying(kit, **given) as notifier:
+    async with notifying(kit, further, **given) as notifier:
         evidence = DeliveryStatus(
             view=RegistryView(kit.registry),
             notifier=notifier,

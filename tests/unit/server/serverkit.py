@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from edn import protocol
+from edn.formats import sink_settings
+from edn.formats.sink_settings import SinkSettings
 from edn.formats.webhooks import KeyRing
 from edn.model.schema import Schema
 from edn.runtime.ownership import share
@@ -53,8 +55,12 @@ def item(
     expires: int | None = None,
     ring: str = "",
     tenant: str = "",
+    settings: SinkSettings | None = None,
 ) -> protocol.StoreItem:
-    return protocol.StoreItem(id, version, tenant, "owner", filter, url, recipient, expires, ring)
+    text = "" if settings is None else sink_settings.encode(settings)
+    return protocol.StoreItem(
+        id, version, tenant, "owner", filter, url, recipient, expires, ring, settings=text
+    )
 
 
 def control(offset: int, kind: protocol.Kind, *, time: int | None = None, **fields: Any) -> protocol.Control:
@@ -144,8 +150,11 @@ class Kit:
         log: str = LOG,
         incarnation: int = 1,
         rings: Sequence[KeyRing] = (),
+        credentials: dict[str, str] | None = None,
     ) -> protocol.Stored:
-        request = protocol.Store(log, incarnation, info or topic(), list(items), list(rings))
+        request = protocol.Store(
+            log, incarnation, info or topic(), list(items), list(rings), credentials=credentials or {}
+        )
         job = StoreVersions(self.registry, self.epoch, request, bind_filters(request))
         return self.writer.submit(job).result(30)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from serverkit import Kit, activate, control, item
 
 from edn_server.delivery import attempts
-from edn_server.delivery.attempts import MOST, Attempt, Attempts
+from edn_server.delivery.attempts import MOST, Attempt, Attempts, RecentBodies
 from edn_server.storage.writer import Call
 from edn_server.subscriptions.counters import PAGE, Counts, VersionCounters
 
@@ -92,3 +92,16 @@ def test_an_address_keeps_its_newest_attempts_over_writes_and_none_that_is_too_o
         assert kept.latest("c", attempts.stored(db, "c"), oldest=0) == []
     kit.writer.submit(attempts.Write(kept.take(), oldest=6)).result(30)
     assert kit.count("attempts") == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.binary(max_size=12)), max_size=30))
+def test_the_newest_bodies_stay_in_memory_up_to_a_limit(requests: list[tuple[str, bytes]]) -> None:
+    bodies, newest = RecentBodies(limit=20), dict[str, bytes]()
+    for name, body in requests:
+        bodies.add(name, body)
+        newest.pop(name, None)
+        newest[name] = body
+        while sum(map(len, newest.values())) > 20:
+            newest.pop(next(iter(newest)))
+    for name in "abcdef":
+        assert bodies.find(name) == (newest[name].decode(errors="replace") if name in newest else None)

@@ -250,3 +250,31 @@ def test_another_scheme_is_an_entry_point_that_checks_and_sends_its_own(
     assert (failed.status, "battery" in (failed.reason or "")) == (None, True)
     assert (unknown.status, "fax" in (unknown.reason or "")) == (None, True)
     assert [message.webhook_id for message in PagerSink.sent] == ["msg_1", "msg_2"]
+
+
+def test_nothing_is_sent_if_the_lease_ends_while_the_sink_connects() -> None:
+    async def main() -> tuple[Answer, list[bytes]]:
+        received: list[bytes] = []
+        ended = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            received.append(await reader.read(100))
+            writer.close()
+            await writer.wait_closed()
+            ended.set()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        sink = HttpSink(settings(), may_send=lambda: False)
+        answer = await sink.send(Message(f"http://127.0.0.1:{port}/", "msg_1", 0, b"{}"))
+        await sink.close()
+        async with asyncio.timeout(30):
+            await ended.wait()
+        server.close()
+        await server.wait_closed()
+        return answer, received
+
+    answer, received = asyncio.run(main())
+    assert answer.status is None
+    assert answer.pause > 0, "the attempt is no failure of the address"
+    assert b"".join(received) == b""

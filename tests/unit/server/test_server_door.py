@@ -69,11 +69,10 @@ ROUTES = [
     ("POST", "/internal/explain"),
     ("POST", "/internal/departures"),
     ("POST", "/internal/departures/kept"),
-    ("POST", "/internal/departures/told"),
     ("POST", "/internal/arrivals"),
     ("POST", "/internal/consents"),
+    ("POST", "/internal/secrets"),
     ("POST", "/internal/arrivals/kept"),
-    ("POST", "/internal/arrivals/told"),
     ("POST", "/internal/journey"),
     ("GET", "/internal/summary"),
     ("GET", "/internal/backup"),
@@ -271,7 +270,7 @@ def test_a_server_registers_beats_and_registers_again_when_it_is_forgotten(
         (0, httpx.ConnectError("not up yet")),
         (503, {"detail": "starting"}),
         (200, registered),
-        (204, {}),
+        (200, protocol.HeartbeatAck([])),
         (0, httpx.ReadTimeout("slow")),
         (500, {"detail": "unwell"}),
         (404, {"detail": "who?"}),
@@ -297,7 +296,7 @@ def test_a_log_that_the_dispatcher_has_left_keeps_nothing_alive(tmp_path: Path) 
     async def scenario(_: httpx.AsyncClient, services: Services) -> None:
         await services.intake.store_versions(protocol.Store(LOG, 1, topic(), [item("s"), item("never")]))
         await services.intake.apply(protocol.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
-        await services.intake.follow("http://127.0.0.1:1", protocol.Registered("log-b", 1, 1.0))
+        await services.intake.follow(protocol.Registered("log-b", 1, 1.0))
         await services.intake.apply(protocol.Frame("log-b", 1, 4, 5, [control(5, "join", incarnation=1)], []))
         assert sorted(services.registry.numbers) == ["s"]
         applied = await services.intake.apply(protocol.Frame("log-b", 1, 5, 6, [], [segment([(6, EVENT)])]))

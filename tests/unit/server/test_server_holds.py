@@ -172,7 +172,7 @@ def test_a_subscription_that_ends_while_its_past_comes_still_hears_of_all_it_was
 def test_a_dispatcher_that_comes_back_does_not_end_what_is_still_told_its_past(kit: Kit) -> None:
     began_late(kit)
     kit.frame(10, 12, control(12, "deactivate", ids=["s"]), events=[(11, EVENT)])
-    kit.writer.submit(FollowLog(kit.registry, "http://dispatcher", LOG, 2)).result(30)
+    kit.writer.submit(FollowLog(kit.registry, LOG, 2)).result(30)
     kit.replay("s", 0, 9, [(3, EVENT)], final=True)
     assert events_sent(kit) == ["e3", "e11"]
     assert "s" not in kit.registry.numbers

@@ -15,7 +15,7 @@ from serverkit import LOG, Kit, activate, control, item
 
 from edn import protocol
 from edn_server.handover import departures as departing
-from edn_server.handover.arrivals import FinishArrivals, StoreBuffered, StoreDelivered
+from edn_server.handover.arrivals import FinishArrivals, StoreBuffered
 from edn_server.handover.departures import ReportDepartures
 from edn_server.ingest.control_records import FollowLog
 from edn_server.outbox import cleanup
@@ -119,10 +119,9 @@ def test_the_old_server_matches_up_to_the_record_and_the_new_one_after_it(pair: 
 
 def test_until_every_log_has_ended_it_nothing_is_said_to_have_left(pair: tuple[Kit, Kit]) -> None:
     here, _ = pair
-    here.registry.multi_dispatcher = True
-    for url, log in (("http://here", LOG), ("http://there", OTHER)):
-        here.writer.submit(FollowLog(here.registry, url, log, 1)).result(30)
-    here.frame(0, 1, control(1, "join", incarnation=1), log=OTHER)
+    for log in (LOG, OTHER):
+        here.writer.submit(FollowLog(here.registry, log, 1, shared=True)).result(30)
+    here.frame(0, 1, control(1, "join", incarnation=1, shared=True), log=OTHER)
     began(here)
     here.frame(1, 2, activate(2, ("s", 1)), log=OTHER)
     here.frame(2, 3, move(3))
@@ -170,40 +169,11 @@ def test_a_store_for_nothing_leaves_nothing(pair: tuple[Kit, Kit]) -> None:
 
 def test_a_dispatcher_that_will_not_come_back_is_not_waited_for(pair: tuple[Kit, Kit]) -> None:
     _, there = pair
-    there.writer.submit(FollowLog(there.registry, "http://d", LOG, 1)).result(30)
+    there.writer.submit(FollowLog(there.registry, LOG, 1)).result(30)
     there.store(coming())
     there.frame(1, 3, move(2), events=[(3, EVENT)])
-    there.writer.submit(FollowLog(there.registry, "http://d", OTHER, 1)).result(30)
+    there.writer.submit(FollowLog(there.registry, OTHER, 1)).result(30)
     assert deliver(there) == [("s", "e3")]
-
-
-def test_what_the_old_server_told_is_taken_out_though_another_log_brought_it_first(
-    pair: tuple[Kit, Kit],
-) -> None:
-    here, there = pair
-    for kit in pair:
-        kit.registry.multi_dispatcher = True
-        for url, log in (("http://here", LOG), ("http://there", OTHER)):
-            kit.writer.submit(FollowLog(kit.registry, url, log, 1)).result(30)
-        kit.frame(0, 1, control(1, "join", incarnation=1), log=OTHER)
-    began(here)
-    here.frame(1, 2, activate(2, ("s", 1)), log=OTHER)
-    there.store(coming())
-    there.frame(1, 5, move(2), events=[(3, EVENT), (4, EVENT)])  # e3 and e4, by the one log, on the new one
-    there.frame(1, 2, move(2), log=OTHER)
-    here.frame(2, 3, move(3))
-    here.frame(2, 5, move(5), events=[(3, EVENT)], log=OTHER)  # e3 again, by the other, on the old one
-    assert deliver(here) == [("s", "e3")]
-    page = here.writer.submit(
-        Call(lambda db: departing.delivered_page(db, protocol.DeliveredIdsQuery(["s"], (-1, ""))))
-    ).result(30)
-    assert [event for _, event, *_ in page.events] == ["e3"]
-    for _ in range(2):  # a repeated page changes nothing
-        there.writer.submit(StoreDelivered(there.registry, page, lambda *_: None)).result(30)
-    arrive(there, ("s", 2))
-    assert deliver(there) == [("s", "e4")]
-    there.frame(2, 3, events=[(3, EVENT)], log=OTHER)
-    assert deliver(there) == []
 
 
 def test_an_address_that_fails_for_long_keeps_the_rows_of_those_who_live_elsewhere(

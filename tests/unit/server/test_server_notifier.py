@@ -85,6 +85,30 @@ def test_a_failed_attempt_is_repeated_under_the_same_webhook_id_and_in_order(kit
     run(scenario)
 
 
+def test_no_attempt_begins_while_another_process_may_own_the_outbox(kit: Kit) -> None:
+    async def scenario(receiver: Receiver) -> None:
+        fill(kit, receiver.url("/a"), rows=3)
+        owned, asked = False, 0
+
+        def may_send() -> bool:
+            nonlocal asked
+            asked += 1
+            return owned
+
+        async with notifying(kit, may_send=may_send) as notifier:
+            await eventually(lambda: asked > 3)
+            kit.frame(4, 5, events=[(5, EVENT)])  # passed on in memory
+            notifier.wake([kit.rows()[0].address])
+            await eventually(lambda: asked > 6)
+            assert receiver.posts == []
+            assert notifier.counters.failed == 0, "it is no fault of the sink"
+            owned = True
+            await notifier.idle()
+            assert len(receiver.posts) == 4
+
+    run(scenario)
+
+
 def test_an_address_that_never_answers_delays_no_other(kit: Kit) -> None:
     async def scenario(receiver: Receiver) -> None:
         receiver.held["/stuck"] = asyncio.Event()

@@ -33,7 +33,9 @@ class Dispatcher:
 
 
 def _run(
-    dispatcher: Dispatcher, on_registered: Callable[[protocol.Registered], None] = lambda _: None
+    dispatcher: Dispatcher,
+    on_registered: Callable[[protocol.Registered], None] = lambda _: None,
+    on_silence: Callable[[], None] = lambda: None,
 ) -> None:
     async def follow(answer: protocol.Registered) -> None:
         on_registered(answer)
@@ -51,6 +53,7 @@ def _run(
                 describe=lambda: OWN,
                 backlog=lambda: 0,
                 on_registered=follow,
+                on_silence=on_silence,
             ).run()
 
     asyncio.run(run())
@@ -100,3 +103,13 @@ def test_a_full_disk_while_it_notes_the_log_does_not_end_it() -> None:
         _run(dispatcher, follow)
     assert heard == ["log"] * 3
     assert dispatcher.paths == [REGISTER, REGISTER, REGISTER, BEAT]
+
+
+def test_a_dispatcher_that_does_not_answer_is_reported_each_time() -> None:
+    """The server then asks the dispatchers of its settings: those that it knew may be gone for good."""
+    silences: list[int] = []
+    failure = httpx.ConnectError("refused")
+    dispatcher = Dispatcher(failure, (201, REGISTERED), failure, (200, b""), REFUSAL)
+    with pytest.raises(Refused):
+        _run(dispatcher, on_silence=lambda: silences.append(len(dispatcher.paths)))
+    assert silences == [1, 3]

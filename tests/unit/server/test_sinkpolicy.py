@@ -73,14 +73,17 @@ REFUSED = [
     ("https://0177.0.0.1/", "--allow-loopback-sinks"),
     ("https://[::1]/", "--allow-loopback-sinks"),
     ("https://[::ffff:127.0.0.1]/", "--allow-loopback-sinks"),
-    ("https://[::127.0.0.1]/", "must be public, got"),
-    ("https://10.1.2.3/", "must be public, got"),
-    ("https://169.254.169.254/latest", "must be public, got"),
-    ("https://2852039166/latest", "must be public, got"),  # the same as one number
-    ("https://[64:ff9b::a9fe:a9fe]/", "must be public, got"),
-    ("https://[2002:a9fe:a9fe::]/", "must be public, got"),
-    ("https://0/", "must be public, got"),
-    ("https://0.0.0.0/", "must be public, got"),
+    ("https://[::127.0.0.1]/", "must be public or allowed by --allow-sink-network, got"),
+    ("https://10.1.2.3/", "must be public or allowed by --allow-sink-network, got"),
+    ("https://169.254.169.254/latest", "must be public or allowed by --allow-sink-network, got"),
+    (
+        "https://2852039166/latest",
+        "must be public or allowed by --allow-sink-network, got",
+    ),  # the same as one number
+    ("https://[64:ff9b::a9fe:a9fe]/", "must be public or allowed by --allow-sink-network, got"),
+    ("https://[2002:a9fe:a9fe::]/", "must be public or allowed by --allow-sink-network, got"),
+    ("https://0/", "must be public or allowed by --allow-sink-network, got"),
+    ("https://0.0.0.0/", "must be public or allowed by --allow-sink-network, got"),
 ]
 
 

@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { $, byServer, count, element, share, swatch, trying } from "./page.js";
 
-const EXAMPLES = { string: "text", number: 1.5, integer: 1, boolean: true, time: "2030-01-31T09:00:00Z" };
+const EXAMPLES = { string: "text", number: 1.5, integer: 1, boolean: true, time: "2030-01-31T09:00:00Z", bytes: "aGVsbG8=" };
 let topics = [];
 let latest = new Map();
 
@@ -39,7 +39,7 @@ function example() {
   if (kind() === "event") { $("#try-text").value = JSON.stringify(latest.get(topic.name) ?? made); return; }
   const [first, given] = Object.entries(topic.attributes)[0];
   const [name, type] = Array.isArray(given) ? [`${first} any`, given[0]] : [first, given];
-  $("#try-text").value = type === "string" || type === "time" ? `${name} == "${EXAMPLES[type]}"` : type === "boolean" ? `${name} == true` : `${name} > 1`;
+  $("#try-text").value = type === "string" || type === "time" || type === "bytes" ? `${name} == "${EXAMPLES[type]}"` : type === "boolean" ? `${name} == true` : `${name} > 1`;
 }
 
 async function explain() {

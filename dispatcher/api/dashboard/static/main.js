@@ -1,5 +1,6 @@
 // Connects the views to the live stream; tabs, theme and API key.
 
+import * as advertisements from "./advertisements.js";
 import { hasKey, useKey, watch, whenKeyIsRequired } from "./api.js";
 import { draw } from "./charts.js";
 import * as explain from "./explain.js";
@@ -16,6 +17,7 @@ const OPENED = {
   overview: () => (limited ? trying(overview.topics)() : draw()),
   map: trying(() => map.refresh()),
   subscriptions: trying(() => subscriptions.search()),
+  advertisements: trying(() => advertisements.search()),
   letters: trying(() => subscriptions.showLetters()),
 };
 
@@ -89,11 +91,13 @@ function limit() {
 overview.whenTopicsChange((all) => {
   map.setTopics(all);
   subscriptions.setTopics(all);
+  advertisements.setTopics(all);
   explain.setTopics(all);
   if (shows("map")) trying(() => map.refresh())();
 });
 map.begin();
 subscriptions.begin();
+advertisements.begin();
 explain.begin();
 const wanted = tabs.find((tab) => `#${tab.getAttribute("aria-controls")}` === location.hash);
 if (wanted) select(wanted, false);

@@ -166,7 +166,7 @@ function ends(axis) {
 
 function side(axis, from, to) {
   const [low, high] = ends(axis);
-  const wide = axis.type === "string" || axis.type === "boolean" ? 0.35 : 0;
+  const wide = axis.type === "string" || axis.type === "bytes" || axis.type === "boolean" ? 0.35 : 0;
   const a = from === null ? low : place(axis, from);
   const b = to === null ? high : place(axis, to);
   if (!wide) return [a, b];

@@ -13,6 +13,7 @@ let nextLetter = null;
 export function begin() {
   $("#search-form").addEventListener("submit", (event) => { event.preventDefault(); trying(search)(); });
   $("#search-topic").addEventListener("change", trying(search));
+  $("#search-dead").addEventListener("change", trying(search));
   $("#more-subscriptions").addEventListener("click", trying(more));
   $("#letters-form").addEventListener("submit", (event) => { event.preventDefault(); trying(showLetters)(); });
   $("#more-letters").addEventListener("click", trying(moreLetters));
@@ -35,6 +36,7 @@ async function ask(cursor) {
   const query = new URLSearchParams({ limit: PAGE });
   if ($("#search").value.trim()) query.set("search", $("#search").value.trim());
   if ($("#search-topic").value) query.set("topic", $("#search-topic").value);
+  if ($("#search-dead").checked) query.set("dead", "true");
   if (cursor) query.set("cursor", cursor);
   const page = await get(`/v1/subscriptions?${query}`);
   if (mine !== asked) return;
@@ -48,7 +50,8 @@ function list() {
     const made = row(
       element("td", {}, element("button", { type: "button", "data-open": one.id, onclick: trying(() => open(one.id)) }, one.id.length > 13 ? `${one.id.slice(0, 12)}…` : one.id)),
       one.topic, code(one.filter === null ? "everything" : JSON.stringify(one.filter)), target(one), one.server ?? "multiple",
-      element("td", { class: one.state === "paused" ? "warn" : "good" }, one.state),
+      element("td", { class: one.state === "paused" ? "warn" : "good" }, one.state,
+        one.advertised === false ? element("div", { class: "warn", "data-dead": one.id, title: "No advertisement of the topic can match the filter." }, "dead") : null),
       element("td", { class: "actions" }, element("button", { type: "button", "data-toggle": one.id, onclick: trying(() => toggle(one)) }, one.state === "paused" ? "Resume" : "Pause")));
     made.dataset.subscription = one.id;
     return made;

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 import msgspec
 
@@ -57,9 +57,11 @@ class Recorder:
         *,
         availability: float | str = 0,
         closed: bool = False,
+        advertising: str = "off",
     ) -> None:
         """Declares a topic before its first subscription or event; again when attributes were added."""
-        self._write(records.Topic(0, name, dict(attributes), cast(float, availability), closed))
+        mode = cast(Literal["off", "deliver", "guard"], advertising)
+        self._write(records.Topic(0, name, dict(attributes), cast(float, availability), closed, mode))
 
     def listening(self, address: str) -> None:
         """Promises to record all that this address accepts from now on, before it is accepted."""
@@ -132,7 +134,7 @@ class Operation:
             self.unknown(reason="no answer was recorded" if kind is None else kind.__name__)
 
     def ok(self, **fields: Any) -> None:
-        """Records success, with `subscription`, `filter`, `expires` or `ids` of the answer."""
+        """Records success, with fields of `records.Ok`, such as the `ids` of the answer."""
         self._answer(records.Ok(0, self._invoke.op, **fields))
 
     def fail(self, *, status: int | None = None, reason: str | None = None) -> None:

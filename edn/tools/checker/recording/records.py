@@ -10,7 +10,17 @@ from edn.errors import InvalidInput
 
 VERSION = 1
 
-Kind = Literal["subscribe", "change", "renew", "pause", "resume", "unsubscribe", "publish"]
+Kind = Literal[
+    "subscribe",
+    "change",
+    "renew",
+    "pause",
+    "resume",
+    "unsubscribe",
+    "publish",
+    "advertise",
+    "unadvertise",
+]
 
 
 class RecordingError(InvalidInput):
@@ -40,6 +50,8 @@ class Topic(Line):
     availability: float | Literal["forever"] = 0
     #: whether events have no fields but the attributes
     closed: bool = False
+    #: what happens to events that their publishers have not advertised
+    advertising: Literal["off", "deliver", "guard"] = "off"
 
 
 class Listening(Line):
@@ -77,6 +89,9 @@ class Invoke(Line):
     #: dispatcher; events of one dispatcher are in one order
     via: str | None = None
     publisher: str | None = None
+    #: id of an advertisement, and the events that it covers
+    advertisement: str | None = None
+    declares: dict[str, Any] | None = None
 
 
 class Ok(Line):
@@ -87,6 +102,8 @@ class Ok(Line):
     filter: dict[str, Any] | None = None
     expires: str | None = None
     ids: list[str] | None = None
+    #: places of events that were dropped because nothing covered them; `ids` has none for them
+    unadvertised: list[int] | None = None
 
 
 class Fail(Line):

@@ -1,0 +1,179 @@
+"""TLS of a process: the contexts of its listeners and of its calls to other processes, and their renewal.
+
+A process with a certificate (`--tls-cert`, `--tls-key`) serves https. A certificate authority (`--tls-ca`)
+makes it mutual: the process calls only processes with a certificate of this authority and presents its own,
+and callers need one, too (`--tls-clients required`), or those of the network's own paths do (`internal`).
+
+`watch` looks at the files every second and loads them into the same contexts, so that new handshakes use them
+and open connections stay. Files that do not fit together are not loaded: a renewal may replace one file after
+the other. An authority can be added that way, but only a restart removes one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import stat
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from edn.errors import CannotStart
+
+logger = structlog.get_logger()
+
+#: which callers need a certificate: all, or those of paths that only the network's processes call
+Clients = Literal["required", "internal"]
+
+#: seconds between two looks at the files
+WATCH_SECONDS = 1.0
+#: time before the end of a certificate in which the log warns of it, and seconds between two warnings
+WARN_TIME = timedelta(days=14)
+WARN_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files; `cert` may contain intermediate certificates after the process's own."""
+
+    cert: Path | None = None
+    key: Path | None = None
+    ca: Path | None = None
+
+    def state(self) -> list[object]:
+        """Returns values that change when a file does."""
+        found: list[object] = []
+        for file in (self.cert, self.key, self.ca):
+            try:
+                status = None if file is None else file.stat()
+            except OSError:
+                status = None
+            found.append(status and (status.st_mtime_ns, status.st_size, status.st_ino))
+        return found
+
+    def check(self) -> datetime | None:
+        """Returns the end of the certificate; raises `CannotStart`."""
+        if self.ca is not None:
+            _certificates(self.ca, "--tls-ca")
+        if self.cert is None or self.key is None:
+            return None
+        certificate = _certificates(self.cert, "--tls-cert")[0]
+        content = _read(self.key, "--tls-key")
+        if stat.S_IMODE(self.key.stat().st_mode) & 0o007:
+            raise CannotStart(
+                f"--tls-key {self.key} must not be accessible to other users; `chmod 600 {self.key}`"
+            )
+        try:
+            key = serialization.load_pem_private_key(content, None)
+        except TypeError:
+            raise CannotStart(
+                f"--tls-key {self.key} must not be encrypted: nobody can type a passphrase"
+            ) from None
+        except ValueError:
+            raise CannotStart(f"--tls-key {self.key} must be a private key in PEM") from None
+        if key.public_key() != certificate.public_key():
+            raise CannotStart(
+                f"--tls-key {self.key} must be the key of --tls-cert {self.cert}, got another key"
+            )
+        now, starts = datetime.now(UTC), certificate.not_valid_before_utc
+        if certificate.not_valid_after_utc <= now:
+            raise CannotStart(
+                f"--tls-cert {self.cert} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+            )
+        if starts > now:
+            raise CannotStart(f"--tls-cert {self.cert} is not valid before {starts:%Y-%m-%d %H:%M} UTC")
+        return certificate.not_valid_after_utc
+
+
+def _read(file: Path, flag: str) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise CannotStart(f"{flag} {file} cannot be read: {error.strerror}") from None
+
+
+def _certificates(file: Path, flag: str) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(_read(file, flag))
+    except ValueError:
+        raise CannotStart(f"{flag} {file} must be a certificate in PEM") from None
+
+
+class Tls:
+    """The contexts of a process; event loop only."""
+
+    def __init__(self, files: TlsFiles, clients: Clients = "required") -> None:
+        """Loads the files; raises `CannotStart`."""
+        self._files = files
+        self._state = files.state()
+        #: for listeners; None serves plain http
+        self.server: ssl.SSLContext | None = None
+        #: for calls to other processes; True is the default of the HTTP client
+        self.client: ssl.SSLContext | bool = True
+        #: whether callers of the network's own paths need a certificate, though others do not
+        self.guards_internal = files.ca is not None and files.cert is not None and clients == "internal"
+        self._ends = files.check()
+        self._warned = 0.0
+        if files.cert is not None:
+            self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.server.minimum_version = ssl.TLSVersion.TLSv1_2
+            self.server.set_alpn_protocols(["http/1.1"])
+            if files.ca is not None:
+                self.server.verify_mode = ssl.CERT_REQUIRED if clients == "required" else ssl.CERT_OPTIONAL
+        if files.cert is not None or files.ca is not None:
+            # With an authority, certificates of the system's authorities are not trusted.
+            self.client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            self.client.minimum_version = ssl.TLSVersion.TLSv1_2
+            if files.ca is None:
+                self.client.load_default_certs()
+        self._load()
+
+    def _load(self) -> None:
+        """Loads checked files into the contexts; raises `CannotStart`."""
+        files = self._files
+        try:
+            for context in (self.server, self.client):
+                if isinstance(context, ssl.SSLContext):
+                    if files.cert is not None:
+                        context.load_cert_chain(files.cert, files.key)
+                    if files.ca is not None:
+                        context.load_verify_locations(files.ca)
+        except (ssl.SSLError, OSError) as error:
+            raise CannotStart(f"the TLS files cannot be loaded: {error}") from error
+
+    async def watch(self) -> None:
+        """Loads changed files, for ever."""
+        while True:
+            self._warn()
+            await asyncio.sleep(WATCH_SECONDS)
+            state = self._files.state()
+            if state != self._state:
+                self._state = state
+                self.reload()
+
+    def reload(self) -> bool:
+        """Loads the files again; keeps the old ones if they are not valid, and returns whether they are."""
+        try:
+            self._ends = self._files.check()
+            self._load()
+        except (CannotStart, OSError) as error:
+            logger.error("tls_reload_failed", reason=str(error))
+            return False
+        self._warned = 0.0
+        logger.info("tls_reloaded", ends=None if self._ends is None else self._ends.isoformat())
+        return True
+
+    def _warn(self) -> None:
+        if self._ends is not None and self._ends - datetime.now(UTC) < WARN_TIME:
+            now = time.monotonic()
+            if not self._warned or now - self._warned > WARN_SECONDS:
+                self._warned = now
+                logger.warning(
+                    "tls_certificate_ends", file=str(self._files.cert), ends=self._ends.isoformat()
+                )
