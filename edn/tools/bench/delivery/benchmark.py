@@ -28,7 +28,7 @@ from edn.tools.bench.delivery.network import SINKS, Network
 from edn.tools.bench.delivery.peers.system import System
 from edn.tools.bench.delivery.program import program
 from edn.tools.bench.delivery.results import FLAT_OUT, Cost, FloorCost, Outcome, Timeline
-from edn.tools.bench.delivery.systems import check_names, new_system
+from edn.tools.bench.delivery.systems import check_installed, check_names, new_system
 from edn.tools.bench.delivery.usage import Meter, raise_descriptor_limit
 from edn.tools.bench.delivery.workload import Workload, draw_points
 from edn.tools.bench.report import Progress
@@ -78,15 +78,16 @@ def run(
     check_names(systems)
     if sink not in SINKS:
         raise InvalidInput(f"--sink must be one of {', '.join(SINKS)}, got {sink}")
+    if fairness and min(addresses) < FEWEST_ADDRESSES:
+        raise InvalidInput(
+            f"--addresses must be at least {FEWEST_ADDRESSES} with --fairness, got {min(addresses)}"
+        )
+    check_installed(systems)
     chosen = Sizes(
         addresses=addresses, systems=systems, rates=rates, sink=sink, idle_seconds=idle_seconds, **sizes
     )
     limit = raise_descriptor_limit()
     outcome = Outcome(sink=sink, rounds=chosen.rounds)
-    if fairness and min(addresses) < FEWEST_ADDRESSES:
-        raise InvalidInput(
-            f"--addresses must be at least {FEWEST_ADDRESSES} with --fairness, got {min(addresses)}"
-        )
     for count in addresses:
         # Both servers or workers of each system, and the floor, may have a connection per address.
         connections = count * sum(1 if name == "floor" else 2 for name in systems)

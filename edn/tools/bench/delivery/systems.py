@@ -16,10 +16,14 @@ NAMES = ("edn", *PEERS, "floor")
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raises `InvalidInput` if a name is unknown, or a package or program of a peer is missing."""
+    """Raises `InvalidInput` if a name is unknown."""
     for name in names:
         if name not in NAMES:
             raise InvalidInput(f"--systems must be some of {', '.join(NAMES)}, got {name}")
+
+
+def check_installed(names: Sequence[str]) -> None:
+    """Raises `InvalidInput` if a package or program of a peer is missing."""
     if any(name in PEERS for name in names):
         check_packages()
     for name in names:
