@@ -243,7 +243,8 @@ class Coverage:
         values = self.schema.values(body, batch.points[place].tolist())
         if not self.bound:
             return Unadvertised(
-                f"{which}publisher {who} has advertised nothing on this topic",
+                f"{which}publisher {who} has advertised nothing on this topic; declare its events first "
+                "(`edn advertise`)",
                 index=place,
                 pointer=event,
             )

@@ -158,10 +158,10 @@ def test_advertisements_are_exported_and_imported_with_their_ids(network: Networ
         "others": ("imported.others", {"$others": "any"}, None),
     }
     for id, (topic, advertisement, expires) in declared.items():
-        body = {"topic": topic, "id": id, "advertisement": advertisement}
+        new: dict[str, Any] = {"topic": topic, "id": id, "advertisement": advertisement}
         if expires is not None:
-            body["expires"] = expires
-        assert network.http.post("/v1/advertisements", json=body).status_code == 201
+            new["expires"] = expires
+        assert network.http.post("/v1/advertisements", json=new).status_code == 201
 
     def shown(id: str) -> dict[str, Any]:
         found = network.http.get(f"/v1/advertisements/{id}").json()

@@ -93,7 +93,7 @@ def test_values_that_are_looked_up_are_covered_where_one_advertisement_covers_th
                 given["text"] = chance.choice(alternatives)
             rows.append(Row(f"a{round_}.{number}", 1, 1, "p", given, None, 0))
         coverage = Coverage.compile(schema, 1, rows, BoundCache())
-        pools = {"symbol": symbols, "n": [0, 1, 4, 6, 2**53 + 1], "text": texts}
+        pools: dict[str, list[Any]] = {"symbol": symbols, "n": [0, 1, 4, 6, 2**53 + 1], "text": texts}
         events = [
             {name: chance.choice(pool) for name, pool in pools.items() if chance.random() < 0.7}
             for _ in range(60)
