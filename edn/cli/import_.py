@@ -1,8 +1,10 @@
 """`edn import`: subscriptions from a file of `edn export`, JSON lines or Parquet, in bulk.
 
-Topics that are missing are created first; existing ones are not changed. Subscriptions keep their ids, so an
-import can be repeated: it creates nothing twice. An export contains no secrets, so addresses get new ones,
-which are printed: receivers verify with them. Retained events are not replayed.
+Topics that are missing are created first; existing ones are not changed. Then come the advertisements, which
+need a key with the scope admin unless they belong to the publisher of that name. Advertisements and
+subscriptions keep their ids, so an import can be repeated: it creates nothing twice. An export contains no
+secrets, so addresses get new ones, which are printed: receivers verify with them. Retained events are not
+replayed.
 """
 
 from __future__ import annotations
@@ -47,9 +49,9 @@ def import_(
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Import topics and subscriptions of an export, with their ids, and print new signing secrets.
+    """Import topics, advertisements and subscriptions of an export, and print new signing secrets.
 
-    Existing topics are not changed.
+    Ids are kept. Existing topics are not changed.
     """
     if path != "-" and not Path(path).exists():
         fail(f"{path} does not exist", USAGE)
@@ -66,9 +68,11 @@ def import_(
     rate = done.subscriptions / seconds if seconds else 0.0
     if done.topics:
         say(f"created {counted(done.topics, 'topic')}")
+    if done.advertisements:
+        say(f"imported {counted(done.advertisements, 'advertisement')}")
     say(f"imported {counted(done.subscriptions, 'subscription')} in {seconds:.1f} s ({rate:,.0f} per second)")
     if done.expired:
-        say(f"skipped {counted(done.expired, 'expired subscription')}")
+        say(f"skipped {done.expired:,} expired")
     if done.without_credentials:
         say(
             f"paused {counted(len(done.without_credentials), 'subscription')} whose credentials the file "
@@ -98,8 +102,10 @@ class Secret:
 @dataclass(slots=True)
 class Imported:
     topics: int = 0
+    advertisements: int = 0
     subscriptions: int = 0
     paused: int = 0
+    #: advertisements and subscriptions that were skipped
     expired: int = 0
     #: ids of subscriptions whose credentials the file does not contain; they are paused
     without_credentials: list[str] = field(default_factory=list)
@@ -107,7 +113,7 @@ class Imported:
 
 
 def read(path: str) -> Iterator[dict[str, Any]]:
-    """Yields the topics and subscriptions of a file."""
+    """Yields the topics, advertisements and subscriptions of a file."""
     if path != "-":
         with Path(path).open("rb") as file:
             if file.read(4) == b"PAR1":
@@ -163,7 +169,7 @@ async def _import(url: str, path: str, parallel: int, advance: Callable[[int], N
     done = Imported()
     paused: list[str] = []
     found_lines = read(path)
-    topics, first = _split_topics(found_lines)
+    topics, advertisements, first = _split(found_lines)
 
     def bodies() -> Iterator[bytes]:
         from edn.client.encoding import encode
@@ -190,6 +196,12 @@ async def _import(url: str, path: str, parallel: int, advance: Callable[[int], N
     async with AsyncClient(url, timeout=120.0) as client:
         for topic in topics:
             done.topics += await _create_topic(client, topic)
+        for one in advertisements:
+            if _is_expired(one, now):
+                done.expired += 1
+            else:
+                await _advertise(client, one)
+                done.advertisements += 1
         await _post_all(client, bodies(), parallel, advance, done)
         slots = asyncio.Semaphore(parallel)
 
@@ -209,14 +221,30 @@ def _lacks_credentials(sink: dict[str, Any]) -> bool:
     return isinstance(credentials, dict) and set(credentials) == {"type"}
 
 
-def _split_topics(lines: Iterator[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Returns the topics at the beginning of a file, and the first line after them, if there is one."""
+def _split(
+    lines: Iterator[dict[str, Any]],
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+    """Returns the topics and advertisements at the beginning of a file, and the first line after them."""
     topics: list[dict[str, Any]] = []
+    advertisements: list[dict[str, Any]] = []
     for line in lines:
-        if "attributes" not in line:
-            return topics, [line]
-        topics.append(line)
-    return topics, []
+        if "attributes" in line:
+            topics.append(line)
+        elif "advertisement" in line:
+            advertisements.append(line)
+        else:
+            return topics, advertisements, [line]
+    return topics, advertisements, []
+
+
+async def _advertise(client: AsyncClient, found: dict[str, Any]) -> None:
+    """Creates an advertisement; no effect if it exists as it is in the file."""
+    try:
+        topic, declared = found["topic"], dict(found["advertisement"])
+        names = {name: found.get(name) for name in ("id", "publisher", "expires")}
+    except (KeyError, TypeError, ValueError):
+        fail(f"an advertisement must have a topic and what it covers, got {found}", USAGE)
+    await client.advertise(topic, declared, **names)
 
 
 async def _create_topic(client: AsyncClient, topic: dict[str, Any]) -> bool:
