@@ -26,6 +26,7 @@ import typer
 from edn.api.subscriptions import SubscriptionList
 from edn.cli.output import show_progress
 from edn.formats.counts import counted
+from edn.formats.sink_settings import MASK, is_secret_header
 from edn.tools.console import (
     DEFAULT_URL,
     USAGE,
@@ -75,9 +76,9 @@ def import_(
         say(f"skipped {done.expired:,} expired")
     if done.without_credentials:
         say(
-            f"paused {counted(len(done.without_credentials), 'subscription')} whose credentials the file "
-            "does not contain; give them with `edn subscription change ID --credentials-file FILE`, then "
-            "`edn resume ID`:"
+            f"paused {counted(len(done.without_credentials), 'subscription')} whose credentials or secret "
+            "headers the file does not contain; give them with `edn subscription change ID "
+            "--credentials-file FILE` or `--header NAME:VALUE`, then `edn resume ID`:"
         )
         for id in done.without_credentials:
             typer.echo(id)
@@ -148,7 +149,7 @@ def _read_parquet(path: str) -> Iterator[dict[str, Any]]:
 
 def _body(found: dict[str, Any]) -> dict[str, Any]:
     """Returns the request body that creates the subscription again."""
-    wanted = ("id", "topic", "filter", "expires", "owner", "location")
+    wanted = ("id", "topic", "filter", "expires", "owner", "location", "state")
     body = {name: found[name] for name in wanted if found.get(name) is not None}
     sink = found.get("sink")
     if sink is not None:
@@ -167,7 +168,6 @@ async def _import(url: str, path: str, parallel: int, advance: Callable[[int], N
 
     now = time.time()
     done = Imported()
-    paused: list[str] = []
     found_lines = read(path)
     topics, advertisements, first = _split(found_lines)
 
@@ -184,13 +184,10 @@ async def _import(url: str, path: str, parallel: int, advance: Callable[[int], N
                         f"{path}: a subscription with credentials must have an id, as in an `edn export`",
                         USAGE,
                     )
-                del found["sink"]["credentials"]
+                found["sink"] = _without_secrets(found["sink"])
                 done.without_credentials.append(found["id"])
                 found["state"] = "paused"
-            if found.get("state") == "paused":
-                if "id" not in found:
-                    fail(f"{path}: a paused subscription must have an id, as in an `edn export`", USAGE)
-                paused.append(found["id"])
+            done.paused += found.get("state") == "paused"
             yield encode(_body(found))
 
     async with AsyncClient(url, timeout=120.0) as client:
@@ -203,22 +200,25 @@ async def _import(url: str, path: str, parallel: int, advance: Callable[[int], N
                 await _advertise(client, one)
                 done.advertisements += 1
         await _post_all(client, bodies(), parallel, advance, done)
-        slots = asyncio.Semaphore(parallel)
-
-        async def pause(id: str) -> None:
-            async with slots:
-                await client.pause(id)
-
-        for start in range(0, len(paused), 1000):
-            await asyncio.gather(*(pause(id) for id in paused[start : start + 1000]))
-    done.paused = len(paused)
     return done
 
 
 def _lacks_credentials(sink: dict[str, Any]) -> bool:
-    """Returns whether only the type of a sink's credentials is known, as in an export."""
-    credentials = sink.get("credentials")
-    return isinstance(credentials, dict) and set(credentials) == {"type"}
+    """Returns whether credentials of a sink, or headers that are secrets, are not in the file."""
+    return _without_secrets(sink) != sink
+
+
+def _without_secrets(sink: dict[str, Any]) -> dict[str, Any]:
+    """Returns a sink without credentials of which only the type is known, and without hidden headers."""
+    rest = dict(sink)
+    credentials, headers = sink.get("credentials"), sink.get("headers")
+    if isinstance(credentials, dict) and set(credentials) == {"type"}:
+        del rest["credentials"]
+    if isinstance(headers, dict):
+        rest["headers"] = {
+            name: value for name, value in headers.items() if not (value == MASK and is_secret_header(name))
+        }
+    return rest
 
 
 def _split(
