@@ -127,6 +127,7 @@ class RabbitMQ(Broker):
     name = "rabbitmq-server"
     scheme = "amqp"
     seconds = 90.0
+    plugins: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, folder: Path, options: Sequence[str] = ()) -> None:
         super().__init__(folder, options)
@@ -166,7 +167,7 @@ class RabbitMQ(Broker):
         (self.folder / "rabbitmq.conf").write_text(
             "\n".join(["disk_free_limit.absolute = 1MB", *self.options])
         )
-        (self.folder / "plugins").write_text("[].")
+        (self.folder / "plugins").write_text(f"[{','.join(self.plugins)}].")
         return [str(self.find())]
 
     def is_up(self) -> bool:

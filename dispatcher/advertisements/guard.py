@@ -38,8 +38,10 @@ from edn.index import Matcher, new_matcher
 from edn.model import namespace
 from edn.model.event import EventBatch
 from edn.model.filter.advertisement import Advertisement, BoundAdvertisement
+from edn.model.rect import MISSING
 from edn.model.schema import Schema
 from edn.runtime.ownership import any_thread, owned
+from edn.summary.overlap import Fields, contain
 
 #: publishers whose compiled advertisements are kept
 COVERAGES = 1_024
@@ -72,27 +74,55 @@ class Lookup:
     """
 
     attribute: str
+    column: int
     #: value → advertisements that cover it
     places: dict[Any, list[int]]
     #: advertisement → whether it is not in `places`
     others: Bools
+    #: the advertisements, and whether their segments of all other columns are exact
+    fields: Fields
+    exact: Bools
+    #: reads the attribute of stored events; None if only `Schema.values` does
+    decoder: msgspec.json.Decoder[Any] | None
 
     @classmethod
-    def of(cls, bound: Sequence[BoundAdvertisement]) -> Lookup | None:
+    def of(cls, bound: Sequence[BoundAdvertisement], schema: Schema) -> Lookup | None:
         """Choose the attribute; None if no advertisement has one."""
         keyed = [one.literals for one in bound]
         counts = Counter(name for literals in keyed for name in literals)
         if not counts:
             return None
         name = counts.most_common(1)[0][0]
+        column = schema.column_of(name)
+        assert column is not None
         places: dict[Any, list[int]] = {}
         others = np.ones(len(bound), dtype=np.bool_)
+        exact = np.zeros(len(bound), dtype=np.bool_)
         for place, literals in enumerate(keyed):
             if name in literals:
                 others[place] = False
                 for value in literals[name]:
                     places.setdefault(value, []).append(place)
-        return cls(name, places, others)
+            sides = [side for key, side in bound[place].sides.items() if key != column]
+            exact[place] = all(segment.exact for side in sides for segment in side)
+        fields = Fields.of([one.sides for one in bound], schema.width)
+        return cls(name, column, places, others, fields, exact, _decoder(name, schema))
+
+    def read(self, batch: EventBatch) -> list[str | None] | None:
+        """Return the attribute of each event; None if each event must be read on its own."""
+        if self.decoder is None:
+            return None
+        try:
+            return [one.value for one in self.decoder.decode_lines(batch.lines)]
+        except msgspec.MsgspecError:
+            return None
+
+
+def _decoder(name: str, schema: Schema) -> msgspec.json.Decoder[Any] | None:
+    if schema.types[name] != "string" or "." in name:
+        return None
+    single = msgspec.defstruct("Single", [("value", str | None, None)], rename={"value": name})
+    return msgspec.json.Decoder(single)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +167,7 @@ class Coverage:
                 np.concatenate([one.hi for one in rects]),
             )
         until = min((row.expires for row in rows if row.expires is not None), default=math.inf)
-        lookup = None if exact.all() else Lookup.of(bound)
+        lookup = None if exact.all() else Lookup.of(bound, schema)
         return cls(schema, revision, until, [row.id for row in rows], bound, matcher, owners, exact, lookup)
 
     def check(self, batch: EventBatch) -> Bools:
@@ -162,10 +192,10 @@ class Coverage:
 
     def _look_up(self, batch: EventBatch, lookup: Lookup) -> Bools:
         """Check a batch where the value of one attribute leaves few advertisements."""
-        bodies, points = batch.bodies, batch.points
         covered = np.zeros(len(batch), dtype=np.bool_)
-        for event, body in enumerate(bodies):
-            values = self.schema.values(body, points[event].tolist())
+        bodies, points = batch.bodies, batch.points
+        for event in self._look_up_together(batch, lookup, covered):
+            values = self.schema.values(bodies[event], points[event].tolist())
             if lookup.attribute in values:
                 places = lookup.places.get(values[lookup.attribute], ())
                 covered[event] = any(self.bound[place].matches(values) for place in places)
@@ -173,6 +203,26 @@ class Coverage:
                 _, hits = self.matcher.match(points[event : event + 1])
                 covered[event] = bool(self.exact[hits].any()) or self._decide(values, self.owners[hits])
         return covered
+
+    def _look_up_together(self, batch: EventBatch, lookup: Lookup, covered: Bools) -> Sequence[int]:
+        """Mark the events that coordinates decide; return those that a predicate must decide."""
+        found = lookup.read(batch)
+        if found is None:
+            return range(len(batch))
+        is_missing = batch.points[:, lookup.column] == MISSING
+        events, rows = [], []
+        for event, value in enumerate(found):
+            for row in lookup.places.get(value, ()):
+                events.append(event)
+                rows.append(row)
+        pairs, owners = np.array(events, dtype=np.int64), np.array(rows, dtype=np.int64)
+        inside = contain(lookup.fields, owners, batch.points, pairs, lookup.column) & ~is_missing[pairs]
+        sure = lookup.exact[owners]
+        covered[pairs[inside & sure]] = True
+        unsure = is_missing.copy()
+        unsure[pairs[inside & ~sure]] = True
+        left: list[int] = np.flatnonzero(unsure & ~covered).tolist()
+        return left
 
     def _decide(self, values: Mapping[str, Any], owners: Ints) -> bool:
         """Evaluate the predicates of the advertisements whose covers contain an event."""
@@ -193,7 +243,8 @@ class Coverage:
         values = self.schema.values(body, batch.points[place].tolist())
         if not self.bound:
             return Unadvertised(
-                f"{which}publisher {who} has advertised nothing on this topic",
+                f"{which}publisher {who} has advertised nothing on this topic; declare its events first "
+                "(`edn advertise`)",
                 index=place,
                 pointer=event,
             )

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -179,10 +179,17 @@ class TopicReach:
         self._merge()
 
     def _add(self, connection: Connection, serials: Ints, versions: Ints, fields: TopicFields) -> None:
-        texts = dict(directory.filters_of(connection, serials.tolist()))
-        present = np.array([serial in texts for serial in serials.tolist()], dtype=np.bool_)
-        serials, versions = serials[present], versions[present]
-        filters = Footprints.of([_boxes(texts[serial], fields.schema) for serial in serials.tolist()])
+        """Add subscriptions, given in order of their serials, as a block."""
+        present: list[int] = []
+
+        def boxes() -> Iterator[Sequence[Sides]]:
+            for serial, filter in directory.filters_of(connection, serials.tolist()):
+                present.append(serial)
+                yield _boxes(filter, fields.schema)
+
+        filters = Footprints.of(boxes())
+        places = np.searchsorted(serials, present)
+        serials, versions = serials[places], versions[places]
         count = len(serials)
         block = _Block(
             serials, versions, filters, np.ones(count, dtype=np.bool_), np.full(count, DEAD, dtype=np.int64)

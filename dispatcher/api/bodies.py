@@ -265,7 +265,9 @@ class SinkBody(Body):
     secret: SigningKey = None
     headers: dict[str, str] = Field(
         {},
-        description="Static headers of every request. They are shown; secrets belong into `credentials`.",
+        description="Static headers of every request. They are stored as they are: secrets belong into "
+        "`credentials`. Answers show `***` for values of names such as `x-api-key`; a change that sends it "
+        "back keeps the value.",
         examples=[{"x-environment": "production"}],
     )
     credentials: CredentialsBody | None = None
@@ -319,9 +321,13 @@ class SubscriptionBody(Body):
         examples=["PT1H"],
     )
     location: Location = Field(None, examples=[[48.1, 11.6]])
+    state: Literal["active", "paused"] = Field(
+        "active", description="`paused`: notifications are buffered from the beginning, until it is resumed."
+    )
 
     def request(self) -> NewSubscription:
-        return NewSubscription(**{**dict(self), "sink": _sink(self.sink)})
+        given = {name: value for name, value in self if name != "state"}
+        return NewSubscription(**{**given, "sink": _sink(self.sink), "is_paused": self.state == "paused"})
 
 
 class ChangeBody(Body):

@@ -202,6 +202,7 @@ class PublishEndpoint:
         current = coverage
 
         has_ids = ids.count(None) < len(ids)
+        is_alone = body.lstrip()[:1] == b"{"
 
         def append(transaction: Transaction) -> Published:
             nonlocal current
@@ -220,10 +221,11 @@ class PublishEndpoint:
                 if not decided.covered.all():
                     unadvertised = _unadvertised(transaction, topic, ids, decided)
                     if unadvertised and state.advertising == "guard":
-                        alone = body.lstrip()[:1] == b"{"
-                        raise current.explain(batch, unadvertised[0], who.name, alone=alone)
+                        raise current.explain(batch, unadvertised[0], who.name, alone=is_alone)
             if unadvertised or has_ids:
-                accepted = _append_new(transaction, topic, ids, batch, availability, trace, unadvertised)
+                accepted = _append_new(
+                    transaction, topic, ids, batch, availability, trace, unadvertised, is_alone=is_alone
+                )
             else:
                 accepted = transaction.append_events(
                     topic.uid, ids, batch.stamps, batch.lines, batch.points, availability, trace
@@ -265,9 +267,14 @@ def _append_new(
     batch: EventBatch,
     availability: Floats | None,
     trace: str,
-    dropped: Sequence[int] = (),
+    dropped: Sequence[int],
+    *,
+    is_alone: bool,
 ) -> list[str]:
-    """Appends the events whose ids are new, and that are not dropped; returns the ids of all others."""
+    """Appends the events whose ids are new, and that are not dropped; returns the ids of all others.
+
+    `is_alone`: the request is one event, not an array.
+    """
     left_out = frozenset(dropped)
     bodies = batch.bodies
     #: place and digest of the first event with each id
@@ -289,9 +296,9 @@ def _append_new(
         if name is None or (name not in known and first[name][0] == place):
             fresh.append(place)
         elif known.get(name, first[name][1]) != digests[place]:
+            which, pointer = ("", "/$id") if is_alone else (f"event {place}: ", f"/{place}/$id")
             raise Conflict(
-                f'event {place}: id "{name[:80]}" is already used by another event of this topic',
-                pointer=f"/{place}/$id",
+                f'{which}id "{name[:80]}" is already used by another event of this topic', pointer=pointer
             )
     accepted = [str(id) for id in ids]
     if fresh:

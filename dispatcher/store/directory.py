@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -323,13 +323,17 @@ def versions_of_topic(connection: Connection, topic: int) -> list[tuple[int, int
     ).fetchall()
 
 
-def filters_of(connection: Connection, serials: Collection[int]) -> list[tuple[int, Any]]:
-    """Return (serial, filter) of subscriptions, without the missing ones."""
+def filters_of(connection: Connection, serials: Collection[int]) -> Iterator[tuple[int, Any]]:
+    """Yield (serial, filter) of subscriptions by serial, without the missing ones.
+
+    One at a time: thousands of filters at once occupy the garbage collector longer than all the rest takes.
+    """
     rows = connection.execute(
-        f"SELECT serial, filter FROM subscriptions WHERE {connection.any_of('serial')}",
+        f"SELECT serial, filter FROM subscriptions WHERE {connection.any_of('serial')} ORDER BY serial",
         (connection.array(list(serials)),),
-    )
-    return [(serial, None if text is None else json.loads(text)) for serial, text in rows]
+    ).fetchall()
+    for serial, text in rows:
+        yield serial, None if text is None else msgspec.json.decode(text)
 
 
 def attribute_users(connection: Connection, topic: int, attributes: set[str]) -> dict[str, str]:

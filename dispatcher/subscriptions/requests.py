@@ -51,6 +51,7 @@ class NewSubscription(Change):
     owner: str | None = None
     since: str | None = None
     location: list[float] | None = None
+    is_paused: bool = False
 
 
 class SubscriptionRequests:
@@ -132,7 +133,7 @@ class SubscriptionRequests:
         if topic is None:
             raise not_found(found.id)
         if body.sink is not None:
-            body = replace(body, sink=sinks.with_password(body.sink, found))
+            body = replace(body, sink=sinks.with_kept_headers(body.sink, found))
         request = await self._validate(topic, body, "", id=found.id, owner=found.owner)
         await self._check_room(who, [request])
         secrets: dict[str, str] = {}
@@ -159,6 +160,7 @@ class SubscriptionRequests:
             id = new_id(who.tenant)
         owner = _owner(body.owner, who, prefix)
         request = await self._validate(topic, body, prefix, id=id, owner=owner)
+        request = replace(request, is_paused=body.is_paused)
         since = await self._validate_since(topic, body.since, prefix)
         if body.location is None:
             return replace(request, since=since, suggested=suggested)
@@ -182,8 +184,12 @@ class SubscriptionRequests:
         with _located(f"{prefix}/sink"):
             # A stream has no sink that could consent.
             required = self._settings.require_consent and body.sink is not None
+            sink = sinks.with_credentials_of_url(sink)
             url = sinks.stored_url(sink, require_consent=required)
             settings = sinks.settings_of(sink)
+            if settings.credentials:
+                with _located("/url"):
+                    self._check_sink(sinks.target_of(sink.url), allow_plain=False)
             if isinstance(sink.credentials, OAuth2):
                 with _located("/credentials/token_url", override=True):
                     self._check_token_url(sink.credentials.token_url)
@@ -234,12 +240,13 @@ class SubscriptionRequests:
             )
         return since
 
-    def _check_sink(self, url: str) -> None:
+    def _check_sink(self, url: str, *, allow_plain: bool = True) -> None:
+        """Raise `InvalidSink` unless a URL is allowed; `allow_plain`: in development also to the Internet."""
         development = self._settings.allow_loopback_sinks
         check_url(
             url,
             allow_loopback=development,
-            allow_http=development,
+            allow_http=development and allow_plain,
             allow_mail=self._settings.allow_mail_sinks,
             networks=self._settings.sink_networks,
         )

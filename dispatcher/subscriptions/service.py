@@ -68,6 +68,8 @@ class SubscriptionRequest:
     #: settings of the sink; `sink_credentials` assigns their id
     settings: SinkSettings = field(default_factory=SinkSettings)
     credentials: Credentials | None = None
+    #: whether a new subscription begins paused
+    is_paused: bool = False
 
 
 def check_room(connection: Connection, room: Room | None, requests: Sequence[SubscriptionRequest]) -> None:
@@ -293,6 +295,7 @@ class Subscriptions:
             ring=request.ring,
             subtree=request.topic.path if isinstance(request.topic, Subtree) else None,
             settings=encode_settings(request.settings),
+            paused=request.is_paused,
         )
 
     async def change(

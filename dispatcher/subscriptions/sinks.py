@@ -46,7 +46,28 @@ class Sink:
 
 
 #: kinds of sinks that are HTTP requests, by the URL's scheme
-_HTTP = ("http:", "https:", "cloudevents:", "soap:")
+_HTTP = ("http:", "https:", "soap:")
+
+
+def with_credentials_of_url(sink: Sink) -> Sink:
+    """Return a broker's sink with user and password of its URL as credentials, which are stored sealed.
+
+    The URL is stored in clear and shown. Raises `InvalidSink`.
+    """
+    target = target_of(sink.url)
+    if not broker_url.is_broker(target):
+        return sink
+    url, credentials = broker_url.split_credentials(target)
+    if credentials is None:
+        return sink
+    if sink.credentials is not None or sink.kept_credentials:
+        raise InvalidSink(
+            "the sink's URL must not contain a user or password together with sink.credentials",
+            pointer="/url",
+        )
+    if url != sink.url and sink.url.startswith(f"{cloudevents.SCHEME}:"):
+        url = replace(SinkAddress.parse(sink.url), to=url).url()
+    return replace(sink, url=url, credentials=credentials)
 
 
 def settings_of(sink: Sink) -> SinkSettings:
@@ -54,13 +75,20 @@ def settings_of(sink: Sink) -> SinkSettings:
     kind = sink.kept_credentials or (
         "" if sink.credentials is None else sink_settings.type_of(sink.credentials)
     )
-    for name in ("headers", "credentials", "timeout"):
-        given = kind if name == "credentials" else getattr(sink, name)
-        if given and not sink.url.lower().startswith(_HTTP):
-            raise InvalidSink(f"{name} must be given with an http or https sink only", pointer=f"/{name}")
+    target = target_of(sink.url)
+    is_http, is_broker = target.lower().startswith(_HTTP), broker_url.is_broker(target)
+    if sink.headers and not is_http:
+        raise InvalidSink("headers must be given with an http or https sink only", pointer="/headers")
+    for name, given in (("credentials", kind), ("timeout", sink.timeout)):
+        if given and not is_http and not is_broker:
+            raise InvalidSink(
+                f"{name} must be given with an http or https sink or a broker only", pointer=f"/{name}"
+            )
+    if kind and is_broker:
+        broker_url.check_credentials(target, kind)
     if sink.credentials is not None:
-        sink_settings.check_credentials(sink.credentials)
-    if kind == "certificate" and not sink.url.lower().startswith("https:"):
+        sink_settings.check_credentials(sink.credentials, is_broker=is_broker)
+    if kind == "certificate" and is_http and not target.lower().startswith("https:"):
         raise InvalidSink(
             "credentials of type certificate must be given with an https:// sink only", pointer="/credentials"
         )
@@ -122,10 +150,16 @@ def view(found: Subscription, secret: str | None) -> dict[str, Any] | None:
     return shown
 
 
-def with_password(sink: Sink, found: Subscription) -> Sink:
-    """Return a sink whose URL was shown by `view` with the password that the subscription has."""
-    if not broker_url.has_mask(sink.url) or is_stream(found.url):
+def with_kept_headers(sink: Sink, found: Subscription) -> Sink:
+    """Return a sink with the stored values of headers that `view` hides, if its URL stays.
+
+    Otherwise whoever may change a subscription could have them sent to another host.
+    """
+    if sink_settings.MASK not in sink.headers.values() or target_of(found.url) != target_of(sink.url):
         return sink
-    is_cloudevents = found.url.startswith(f"{cloudevents.SCHEME}:")
-    url = SinkAddress.parse(found.url).to if is_cloudevents else found.url
-    return replace(sink, url=url) if broker_url.masked(url) == sink.url else sink
+    stored = sink_settings.decode(found.settings).headers
+    kept = {
+        name: stored.get(name.lower(), value) if value == sink_settings.MASK else value
+        for name, value in sink.headers.items()
+    }
+    return replace(sink, headers=kept)

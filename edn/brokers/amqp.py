@@ -40,6 +40,8 @@ async def _connect(link: Link, url: BrokerUrl) -> Any:
                 ssl=url.is_secure,
                 ssl_context=context,
                 heartbeat=HEARTBEAT_SECONDS,
+                # With a certificate the broker takes the user from it.
+                auth="plain" if url.certificate is None else "external",
                 client_properties={"connection_name": "edn"},
             )
         except (*pika.exceptions.CONNECTION_EXCEPTIONS, EOFError) as error:

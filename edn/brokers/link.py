@@ -23,6 +23,7 @@ import certifi
 from edn.brokers.messages import BrokerFailed
 from edn.formats.broker_url import BrokerUrl
 from edn.http import sink_policy
+from edn.http.tls import load_client_certificate
 
 #: seconds to open a connection, until the broker has accepted the credentials
 CONNECT_SECONDS = 8.0
@@ -97,12 +98,20 @@ class Link:
         raise failure
 
     def tls(self, url: BrokerUrl) -> ssl.SSLContext:
-        """Returns a context that verifies the broker's certificate for the name in the URL."""
+        """Returns a context that verifies the broker's certificate for the name in the URL.
+
+        Raises `BrokerFailed` if the client certificate cannot be used.
+        """
         context = _NamedContext(ssl.PROTOCOL_TLS_CLIENT)
         context.name = url.host
         context.load_verify_locations(certifi.where())
         if self.ca_file is not None:
             context.load_verify_locations(self.ca_file)
+        if url.certificate is not None:
+            try:
+                load_client_certificate(context, url.certificate.certificate, url.certificate.key)
+            except ssl.SSLError as error:
+                raise BrokerFailed(f"the client certificate cannot be used: {describe(error)}") from None
         return context
 
 

@@ -72,7 +72,8 @@ def unadvertise(
     with connected(url) as client:
         if covered_by is not None and topic is not None:
             ended = client.unadvertise_covered(topic, _parse(covered_by), publisher=publisher)
-            show(json, {"unadvertised": ended}, *[f"unadvertised {id}" for id in ended])
+            lines = [f"unadvertised {id}" for id in ended]
+            show(json, {"unadvertised": ended}, *(lines or ["it covers no advertisement of the publisher"]))
             return
 
         def end(id: str) -> None:
@@ -148,12 +149,14 @@ def asyncapi(url: UrlOption = DEFAULT_URL) -> None:
 
 
 def _lines(found: Advertisement) -> list[str]:
-    return [
+    lines = [
         f"advertisement {found.id}: {'wanted' if found.wanted else 'not wanted'}",
         f"  topic          {found.topic}",
         f"  publisher      {found.publisher}",
         f"  covers         {compact(found.advertisement)}",
-        f"  subscriptions  {found.subscriptions}",
         f"  created        {found.created}",
         f"  expires        {found.expires or 'never'}",
     ]
+    if found.subscriptions is not None:  # the answer to a change does not count them
+        lines.append(f"  subscriptions  {found.subscriptions}")
+    return lines

@@ -72,9 +72,28 @@ def _event_lines(found: dict[str, Any]) -> list[str]:
             clauses = " and ".join(one["clauses"]) or "everything"
             state = " (paused)" if one["paused"] else ""
             lines.append(f"  {one['id']}{state}: {'by' if one['matches'] else 'no match, by'} {clauses}")
+    lines += _advertised_lines(found, "covers it")
     if not found["matched"] and not found.get("subscription"):
         lines.append("--subscription ID says why a subscription does not match")
     return lines
+
+
+#: effect of a topic's `advertising` on events that are not advertised
+_UNADVERTISED = {"deliver": ": the event would be dropped", "guard": ": the event would be refused"}
+
+
+def _advertised_lines(found: dict[str, Any], relation: str) -> list[str]:
+    """Formats the advertisements that an event or filter concerns."""
+    by, mode = found.get("advertised_by"), found.get("advertising", "off")
+    if by is None:
+        return [f"nothing is advertised{_UNADVERTISED[mode]}"] if mode in _UNADVERTISED else []
+    if not by:
+        return [f"no advertisement {relation}{_UNADVERTISED.get(mode, '')}"]
+    named = [f"{one['id']} of {one['publisher']}" for one in by[:10]]
+    if len(by) > 10:
+        named.append("…")
+    own = "; only the publisher's own count" if mode in _UNADVERTISED else ""
+    return [f"advertised by {', '.join(named)}{own}"]
 
 
 def _asked_lines(asked: dict[str, Any]) -> list[str]:
@@ -126,6 +145,7 @@ def _filter_lines(found: dict[str, Any]) -> list[str]:
     ]
     if not found["rectangle_count"]:
         lines.insert(1, "warning: no event can match it, because its conditions exclude each other")
+    lines += _advertised_lines(found, "overlaps it")
     for server in found["servers"]:
         meets = f"intersects {server['meeting']} of {counted(server['rectangles'], 'rectangle')}"
         lines.append(f"{server['server']}: {'receives everything' if server['everything'] else meets}")

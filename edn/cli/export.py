@@ -1,12 +1,12 @@
-"""`edn export`: topics and subscriptions as JSON lines, or subscriptions as Parquet for planning.
+"""`edn export`: topics, advertisements and subscriptions as JSON lines, or subscriptions as Parquet.
 
 Subscriptions are read page by page and written as they arrive, so memory does not grow with their number.
 A subscription that changes during the export is exported in one of its states, never half. The file gets its
 name when it is complete.
 
-JSON lines begin with the topics, which `edn import` creates if they are missing. A subtree subscription is
-one JSON line. A Parquet file contains one topic, so it contains the member of that topic, which can be
-planned and moved, but not imported.
+JSON lines begin with the topics, which `edn import` creates if they are missing, and their advertisements. A
+subtree subscription is one JSON line. A Parquet file, for planning, contains one topic, so it contains the
+member of that topic, which can be planned and moved, but not imported.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ def export(
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Export topics and subscriptions as JSON lines, or subscriptions as Parquet for `edn repartition plan`.
+    """Export topics, advertisements and subscriptions as JSON lines, or subscriptions as Parquet.
 
+    Parquet files are for `edn repartition plan`.
     Signing secrets are not exported.
     """
     to_stdout = path == "-"
@@ -63,21 +64,24 @@ def export(
     json_lines = json_lines or to_stdout or target.suffix.lower() in (".jsonl", ".ndjson", ".json")
     if not to_stdout and target.exists() and not overwrite:
         fail(f"{path} exists; choose another file or use --overwrite", USAGE)
-    rows = topics = 0
+    rows, described = 0, {"topics": 0, "advertisements": 0}
     with connected(url) as client, show_progress("exporting") as advance:
         if to_stdout:
-            topics, count = _write_lines(client, topic, sys.stdout.buffer, advance)
+            described, count = _write_lines(client, topic, sys.stdout.buffer, advance)
         elif json_lines:
             with _complete_file(target) as partial, partial.open("wb") as file:
-                topics, count = _write_lines(client, topic, file, advance)
+                described, count = _write_lines(client, topic, file, advance)
         else:
             name = topic or _only_topic(client)
             with _complete_file(target) as partial:
                 count, rows = _write_parquet(client, name, partial, advance)
     if json:
-        show_json({"subscriptions": count, **({"topics": topics} if json_lines else {"rectangles": rows})})
+        show_json({"subscriptions": count, **(described if json_lines else {"rectangles": rows})})
     elif not to_stdout:
-        also = f"{counted(topics, 'topic')} and " if json_lines else ""
+        also = ""
+        if json_lines:
+            topics, advertisements = described["topics"], described["advertisements"]
+            also = f"{counted(topics, 'topic')}, {counted(advertisements, 'advertisement')} and "
         say(f"exported {also}{counted(count, 'subscription')} to {path}")
 
 
@@ -91,21 +95,28 @@ def _only_topic(client: Client) -> str:
 
 def _write_lines(
     client: Client, topic: str | None, file: BinaryIO, advance: Callable[[int], None]
-) -> tuple[int, int]:
-    """Writes topics, then subscriptions; returns the numbers of both."""
+) -> tuple[dict[str, int], int]:
+    """Writes topics, advertisements, then subscriptions; returns the numbers of all."""
     from edn.model.namespace import includes, is_subtree
 
+    def is_chosen(name: str) -> bool:
+        return topic is None or (includes(topic, name) if is_subtree(topic) else topic == name)
+
     encode = msgspec.json.Encoder().encode
-    count = topics = 0
+    count = topics = advertisements = 0
     for one in client.topics():
-        if topic is None or (includes(topic, one.name) if is_subtree(topic) else topic == one.name):
+        if is_chosen(one.name):
             file.write(encode(one) + b"\n")
             topics += 1
+    for declared in client.advertisements(limit=PAGE):
+        if is_chosen(declared.topic):
+            file.write(encode(declared) + b"\n")
+            advertisements += 1
     for subscription in _counted(client.subscriptions(topic=topic, limit=PAGE), advance):
         file.write(encode(subscription) + b"\n")
         count += 1
     file.flush()
-    return topics, count
+    return {"topics": topics, "advertisements": advertisements}, count
 
 
 def _write_parquet(client: Client, topic: str, path: Path, advance: Callable[[int], None]) -> tuple[int, int]:

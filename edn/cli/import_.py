@@ -1,8 +1,10 @@
 """`edn import`: subscriptions from a file of `edn export`, JSON lines or Parquet, in bulk.
 
-Topics that are missing are created first; existing ones are not changed. Subscriptions keep their ids, so an
-import can be repeated: it creates nothing twice. An export contains no secrets, so addresses get new ones,
-which are printed: receivers verify with them. Retained events are not replayed.
+Topics that are missing are created first; existing ones are not changed. Then come the advertisements, which
+need a key with the scope admin unless they belong to the publisher of that name. Advertisements and
+subscriptions keep their ids, so an import can be repeated: it creates nothing twice. An export contains no
+secrets, so addresses get new ones, which are printed: receivers verify with them. Retained events are not
+replayed.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import typer
 from edn.api.subscriptions import SubscriptionList
 from edn.cli.output import show_progress
 from edn.formats.counts import counted
+from edn.formats.sink_settings import MASK, is_secret_header
 from edn.tools.console import (
     DEFAULT_URL,
     USAGE,
@@ -47,9 +50,9 @@ def import_(
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Import topics and subscriptions of an export, with their ids, and print new signing secrets.
+    """Import topics, advertisements and subscriptions of an export, and print new signing secrets.
 
-    Existing topics are not changed.
+    Ids are kept. Existing topics are not changed.
     """
     if path != "-" and not Path(path).exists():
         fail(f"{path} does not exist", USAGE)
@@ -66,14 +69,16 @@ def import_(
     rate = done.subscriptions / seconds if seconds else 0.0
     if done.topics:
         say(f"created {counted(done.topics, 'topic')}")
+    if done.advertisements:
+        say(f"imported {counted(done.advertisements, 'advertisement')}")
     say(f"imported {counted(done.subscriptions, 'subscription')} in {seconds:.1f} s ({rate:,.0f} per second)")
     if done.expired:
-        say(f"skipped {counted(done.expired, 'expired subscription')}")
+        say(f"skipped {done.expired:,} expired")
     if done.without_credentials:
         say(
-            f"paused {counted(len(done.without_credentials), 'subscription')} whose credentials the file "
-            "does not contain; give them with `edn subscription change ID --credentials-file FILE`, then "
-            "`edn resume ID`:"
+            f"paused {counted(len(done.without_credentials), 'subscription')} whose credentials or secret "
+            "headers the file does not contain; give them with `edn subscription change ID "
+            "--credentials-file FILE` or `--header NAME:VALUE`, then `edn resume ID`:"
         )
         for id in done.without_credentials:
             typer.echo(id)
@@ -98,8 +103,10 @@ class Secret:
 @dataclass(slots=True)
 class Imported:
     topics: int = 0
+    advertisements: int = 0
     subscriptions: int = 0
     paused: int = 0
+    #: advertisements and subscriptions that were skipped
     expired: int = 0
     #: ids of subscriptions whose credentials the file does not contain; they are paused
     without_credentials: list[str] = field(default_factory=list)
@@ -107,7 +114,7 @@ class Imported:
 
 
 def read(path: str) -> Iterator[dict[str, Any]]:
-    """Yields the topics and subscriptions of a file."""
+    """Yields the topics, advertisements and subscriptions of a file."""
     if path != "-":
         with Path(path).open("rb") as file:
             if file.read(4) == b"PAR1":
@@ -142,7 +149,7 @@ def _read_parquet(path: str) -> Iterator[dict[str, Any]]:
 
 def _body(found: dict[str, Any]) -> dict[str, Any]:
     """Returns the request body that creates the subscription again."""
-    wanted = ("id", "topic", "filter", "expires", "owner", "location")
+    wanted = ("id", "topic", "filter", "expires", "owner", "location", "state")
     body = {name: found[name] for name in wanted if found.get(name) is not None}
     sink = found.get("sink")
     if sink is not None:
@@ -161,9 +168,8 @@ async def _import(url: str, path: str, parallel: int, advance: Callable[[int], N
 
     now = time.time()
     done = Imported()
-    paused: list[str] = []
     found_lines = read(path)
-    topics, first = _split_topics(found_lines)
+    topics, advertisements, first = _split(found_lines)
 
     def bodies() -> Iterator[bytes]:
         from edn.client.encoding import encode
@@ -178,45 +184,67 @@ async def _import(url: str, path: str, parallel: int, advance: Callable[[int], N
                         f"{path}: a subscription with credentials must have an id, as in an `edn export`",
                         USAGE,
                     )
-                del found["sink"]["credentials"]
+                found["sink"] = _without_secrets(found["sink"])
                 done.without_credentials.append(found["id"])
                 found["state"] = "paused"
-            if found.get("state") == "paused":
-                if "id" not in found:
-                    fail(f"{path}: a paused subscription must have an id, as in an `edn export`", USAGE)
-                paused.append(found["id"])
+            done.paused += found.get("state") == "paused"
             yield encode(_body(found))
 
     async with AsyncClient(url, timeout=120.0) as client:
         for topic in topics:
             done.topics += await _create_topic(client, topic)
+        for one in advertisements:
+            if _is_expired(one, now):
+                done.expired += 1
+            else:
+                await _advertise(client, one)
+                done.advertisements += 1
         await _post_all(client, bodies(), parallel, advance, done)
-        slots = asyncio.Semaphore(parallel)
-
-        async def pause(id: str) -> None:
-            async with slots:
-                await client.pause(id)
-
-        for start in range(0, len(paused), 1000):
-            await asyncio.gather(*(pause(id) for id in paused[start : start + 1000]))
-    done.paused = len(paused)
     return done
 
 
 def _lacks_credentials(sink: dict[str, Any]) -> bool:
-    """Returns whether only the type of a sink's credentials is known, as in an export."""
-    credentials = sink.get("credentials")
-    return isinstance(credentials, dict) and set(credentials) == {"type"}
+    """Returns whether credentials of a sink, or headers that are secrets, are not in the file."""
+    return _without_secrets(sink) != sink
 
 
-def _split_topics(lines: Iterator[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Returns the topics at the beginning of a file, and the first line after them, if there is one."""
+def _without_secrets(sink: dict[str, Any]) -> dict[str, Any]:
+    """Returns a sink without credentials of which only the type is known, and without hidden headers."""
+    rest = dict(sink)
+    credentials, headers = sink.get("credentials"), sink.get("headers")
+    if isinstance(credentials, dict) and set(credentials) == {"type"}:
+        del rest["credentials"]
+    if isinstance(headers, dict):
+        rest["headers"] = {
+            name: value for name, value in headers.items() if not (value == MASK and is_secret_header(name))
+        }
+    return rest
+
+
+def _split(
+    lines: Iterator[dict[str, Any]],
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+    """Returns the topics and advertisements at the beginning of a file, and the first line after them."""
     topics: list[dict[str, Any]] = []
+    advertisements: list[dict[str, Any]] = []
     for line in lines:
-        if "attributes" not in line:
-            return topics, [line]
-        topics.append(line)
-    return topics, []
+        if "attributes" in line:
+            topics.append(line)
+        elif "advertisement" in line:
+            advertisements.append(line)
+        else:
+            return topics, advertisements, [line]
+    return topics, advertisements, []
+
+
+async def _advertise(client: AsyncClient, found: dict[str, Any]) -> None:
+    """Creates an advertisement; no effect if it exists as it is in the file."""
+    try:
+        topic, declared = found["topic"], dict(found["advertisement"])
+        names = {name: found.get(name) for name in ("id", "publisher", "expires")}
+    except (KeyError, TypeError, ValueError):
+        fail(f"an advertisement must have a topic and what it covers, got {found}", USAGE)
+    await client.advertise(topic, declared, **names)
 
 
 async def _create_topic(client: AsyncClient, topic: dict[str, Any]) -> bool:

@@ -54,7 +54,9 @@ PermanentOption = Annotated[
         "--permanent-status", metavar="STATUS", help="Status after which there is no retry. Repeatable."
     ),
 ]
-RateOption = Annotated[float | None, typer.Option(help="Deliveries per second at most.")]
+RateOption = Annotated[
+    float | None, typer.Option(help="Deliveries per second at most, per server that hosts the sink.")
+]
 OrderedOption = Annotated[
     bool | None,
     typer.Option(

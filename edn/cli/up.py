@@ -78,7 +78,7 @@ def up(
         Path | None,
         typer.Option(
             help="Settings file in TOML with the sections [dispatcher] and [server]; "
-            "EDN_DISPATCHER_… and EDN_SERVER_… variables are read, too."
+            "the variables EDN_… (dispatcher) and EDN_SERVER_… are read, too."
         ),
     ] = None,
     json_ready: Annotated[

@@ -7,18 +7,20 @@
 | NATS JetStream | `nats://host/subject` | `nats://host/STREAM` |
 
 `amqps`, `mqtts` and `tls` are the same over TLS. User and password stand before the host, as clients of these
-brokers write them; `masked` hides the password wherever a URL is shown.
+brokers write them. Those of a sink become sealed credentials (`split_credentials`) before its URL is stored;
+the URL of a source is sealed as a whole, and `masked` hides the password wherever it is shown.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from edn.errors import InvalidInput, InvalidSink
+from edn.formats.sink_settings import Basic, Bearer, Certificate, Credentials
 
 Kind = Literal["amqp", "mqtt", "nats"]
 Role = Literal["sink", "source"]
@@ -70,8 +72,11 @@ class BrokerUrl:
     is_secure: bool
     host: str
     port: int
-    user: str | None = None
+    #: a user without a password may be a token
+    user: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
+    #: client certificate for mutual TLS
+    certificate: Certificate | None = None
     #: virtual host, topic, filter, subject or stream
     place: str
     options: Mapping[str, str] = field(default_factory=dict)
@@ -84,7 +89,7 @@ class BrokerUrl:
     def broker(self) -> tuple[object, ...]:
         """Identifies the connection: broker, credentials, and for AMQP the virtual host."""
         vhost = self.place if self.kind == "amqp" else ""
-        return (self.scheme, self.host, self.port, self.user, self.password, vhost)
+        return (self.scheme, self.host, self.port, self.user, self.password, self.certificate, vhost)
 
     @property
     def prefetch(self) -> int:
@@ -103,19 +108,70 @@ def is_broker(url: str) -> bool:
 
 def masked(url: str) -> str:
     """Returns a URL of a broker without its password; a user without one may be a token and is hidden too."""
+    before, userinfo, after = _split_userinfo(url)
+    if not userinfo:
+        return url
+    user, colon, _ = userinfo[:-1].partition(":")
+    return f"{before}{f'{user}:{MASK}' if colon else MASK}@{after}"
+
+
+def _split_userinfo(url: str) -> tuple[str, str, str]:
+    """Returns a URL in three parts; the second is the userinfo with its @, or empty."""
     scheme, separator, rest = url.partition("://")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    userinfo, at, host = authority.rpartition("@")
+    userinfo, at, _ = authority.rpartition("@")
     if not is_broker(url) or not separator or not at:
-        return url
-    user, colon, _ = userinfo.partition(":")
-    shown = f"{user}:{MASK}" if colon else MASK
-    return f"{scheme}://{shown}@{host}{rest[len(authority) :]}"
+        return url, "", ""
+    return scheme + separator, userinfo + at, rest[len(userinfo) + 1 :]
 
 
 def has_mask(url: str) -> bool:
     """Whether a URL was shown by this network and so lacks its password."""
     return is_broker(url) and masked(url) == url and f"{MASK}@" in url
+
+
+def split_credentials(url: str) -> tuple[str, Credentials | None]:
+    """Returns the URL of a sink without user and password, and these as credentials; raises `InvalidSink`."""
+    parsed = parse(url, "sink")
+    if parsed.user is None:
+        return url, None
+    before, _, after = _split_userinfo(url)
+    if parsed.password is not None:
+        return before + after, Basic(parsed.user, parsed.password)
+    if parsed.kind == "amqp":
+        raise InvalidSink(
+            "the sink's URL must have a password after the user; sink.credentials may have both instead"
+        )
+    return before + after, Bearer(parsed.user)
+
+
+def with_credentials(url: BrokerUrl, credentials: Credentials) -> BrokerUrl:
+    """Returns the URL of a sink with the user, password, token or certificate of its credentials."""
+    if isinstance(credentials, Basic):
+        return replace(url, user=credentials.user, password=credentials.password)
+    if isinstance(credentials, Bearer):
+        return replace(url, user=credentials.token, password=None)
+    if isinstance(credentials, Certificate):
+        return replace(url, certificate=credentials)
+    return url
+
+
+def check_credentials(url: str, kind: str) -> None:
+    """Raises `InvalidSink` unless the broker of a sink can be given credentials of a type."""
+    parsed = parse(url, "sink")
+    allowed = ["basic", *(["bearer"] if parsed.kind != "amqp" else []), "certificate"]
+    if kind not in allowed:
+        raise InvalidSink(
+            f"credentials of a sink with the scheme {parsed.scheme} must have the type "
+            f"{', '.join(allowed[:-1])} or {allowed[-1]}, got {kind}",
+            pointer="/credentials",
+        )
+    if kind == "certificate" and not parsed.is_secure:
+        raise InvalidSink(
+            f"credentials of type certificate must be given with an {SECURE[parsed.kind]}:// sink, "
+            f"got plain {parsed.scheme}",
+            pointer="/credentials",
+        )
 
 
 def parse(url: str, role: Role) -> BrokerUrl:

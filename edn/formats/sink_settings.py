@@ -3,7 +3,7 @@
 A subscription without settings uses those of its server. Settings are immutable and have an **id**, a digest
 of all of them, which is part of the address on a server: subscriptions with one URL share POSTs only if their
 settings are equal. The secret part, the credentials, is kept apart from the rest; everything else is shown to
-subscribers as they gave it.
+subscribers as they gave it, except values of headers whose names look like secrets.
 """
 
 from __future__ import annotations
@@ -61,6 +61,10 @@ _RESERVED = frozenset(
     }
 )
 _RESERVED_PREFIXES = ("webhook-", "ce-", "proxy-", ":")
+#: found in the names of headers that are likely secrets; in doubt a value is hidden
+_SECRET = re.compile(r"auth(?!ors?(?:-|$))|cookie|credential|key|passw|secret|session|signature|token")
+#: stands for a hidden value
+MASK = "***"
 
 
 # -- settings -------------------------------------------------------------------------------------------
@@ -132,6 +136,10 @@ class SinkSettings(msgspec.Struct, frozen=True, omit_defaults=True):
         """Returns the settings as a subscriber sees them."""
         shown: dict[str, Any] = msgspec.to_builtins(self)
         shown.pop("id", None)
+        if self.headers:
+            shown["headers"] = {
+                name: MASK if is_secret_header(name) else value for name, value in self.headers.items()
+            }
         if self.credentials:
             shown["credentials"] = {"type": self.credentials}
         return shown
@@ -232,11 +240,23 @@ def check_headers(headers: Mapping[str, str], credentials: Credentials | None = 
             raise _wrong(
                 place, "must not be given together with credentials, which set it", f'header "{lower}"'
             )
+        if value == MASK and is_secret_header(lower):
+            raise _wrong(
+                place,
+                f"must have its value, got {MASK}, which stands for it in answers; a change keeps the value, "
+                "but only for the same URL",
+                f'header "{lower}"',
+            )
         found[lower] = check_value(value, place, f'header "{lower}"')
     size = sum(len(name) + len(value) + 4 for name, value in found.items())
     if size > MAX_HEADER_BYTES:
         raise _wrong("headers", f"must have at most {MAX_HEADER_BYTES} bytes, got {size}")
     return found
+
+
+def is_secret_header(name: str) -> bool:
+    """Returns whether the value of a header is hidden in answers."""
+    return _SECRET.search(name.lower()) is not None
 
 
 def _set_by(credentials: Credentials) -> Iterable[str]:
@@ -270,14 +290,14 @@ def check_value(value: str, place: str, thing: str, most: int = MAX_VALUE) -> st
     return value
 
 
-def check_credentials(credentials: Credentials) -> None:
+def check_credentials(credentials: Credentials, *, is_broker: bool = False) -> None:
     """Raises `InvalidSink`, without a secret in its message; the caller checks a token endpoint's URL."""
     place = "credentials"
     if isinstance(credentials, Bearer):
         _check_visible(credentials.token, f"{place}/token", MAX_TOKEN)
     elif isinstance(credentials, Basic):
         _check_text(credentials.user, f"{place}/user")
-        if ":" in credentials.user:
+        if ":" in credentials.user and not is_broker:  # users of brokers such as vhost:user have one
             raise _wrong(f"{place}/user", "must not contain a colon")
         _check_text(credentials.password, f"{place}/password")
     elif isinstance(credentials, ApiKey):

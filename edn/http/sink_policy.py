@@ -144,7 +144,7 @@ def check_url(
         other.check(url)
         return
     if "@" in parts.netloc:
-        raise InvalidSink("the sink's URL must not contain a user name or password")
+        raise InvalidSink("the sink's URL must not contain a user name or password; use sink.credentials")
     if "#" in url:
         raise InvalidSink('the sink\'s URL must not contain a fragment ("#…"), which is never sent')
     if port == 0:

@@ -4,21 +4,22 @@ A process with a certificate (`--tls-cert`, `--tls-key`) serves https. A certifi
 makes it mutual: the process calls only processes with a certificate of this authority and presents its own,
 and callers need one, too (`--tls-clients required`), or those of the network's own paths do (`internal`).
 
-`watch` looks at the files every second and loads them into the same contexts, so that new handshakes use them
-and open connections stay. Files that do not fit together are not loaded: a renewal may replace one file after
-the other. An authority can be added that way, but only a restart removes one.
+`watch` looks at the files every second. New handshakes use the changed files, also without an authority that
+was removed, and open connections stay. Files that do not fit together are not loaded: a renewal may replace
+one file after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import stat
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import structlog
 from cryptography import x509
@@ -105,6 +106,43 @@ def _certificates(file: Path, flag: str) -> list[x509.Certificate]:
         raise CannotStart(f"{flag} {file} must be a certificate in PEM") from None
 
 
+def load_client_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Loads a client certificate, both as PEM text; raises `ssl.SSLError`."""
+    # The library reads files only; a key must not be on a disk.
+    descriptor = os.memfd_create("certificate")
+    try:
+        os.write(descriptor, f"{certificate}\n{key}\n".encode())
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
+class ReplaceableContext(ssl.SSLContext):
+    """Begins every handshake with another context, `current`, which may be replaced at any time.
+
+    Listeners and clients keep their context for ever, and a context cannot unload an authority.
+    """
+
+    _current: ssl.SSLContext
+    _protocols: list[str] | None = None
+
+    def replace(self, current: ssl.SSLContext) -> None:
+        if self._protocols is not None:
+            current.set_alpn_protocols(self._protocols)
+        self._current = current
+
+    def set_alpn_protocols(self, alpn_protocols: Any) -> None:
+        super().set_alpn_protocols(alpn_protocols)
+        self._protocols = list(alpn_protocols)
+        self._current.set_alpn_protocols(alpn_protocols)
+
+    def wrap_socket(self, *args: Any, **named: Any) -> ssl.SSLSocket:
+        return self._current.wrap_socket(*args, **named)
+
+    def wrap_bio(self, *args: Any, **named: Any) -> ssl.SSLObject:
+        return self._current.wrap_bio(*args, **named)
+
+
 class Tls:
     """The contexts of a process; event loop only."""
 
@@ -112,40 +150,51 @@ class Tls:
         """Loads the files; raises `CannotStart`."""
         self._files = files
         self._state = files.state()
+        self._clients = clients
         #: for listeners; None serves plain http
-        self.server: ssl.SSLContext | None = None
+        self.server: ReplaceableContext | None = None
         #: for calls to other processes; True is the default of the HTTP client
-        self.client: ssl.SSLContext | bool = True
+        self.client: ReplaceableContext | bool = True
         #: whether callers of the network's own paths need a certificate, though others do not
         self.guards_internal = files.ca is not None and files.cert is not None and clients == "internal"
         self._ends = files.check()
         self._warned = 0.0
         if files.cert is not None:
-            self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self.server.minimum_version = ssl.TLSVersion.TLSv1_2
-            self.server.set_alpn_protocols(["http/1.1"])
-            if files.ca is not None:
-                self.server.verify_mode = ssl.CERT_REQUIRED if clients == "required" else ssl.CERT_OPTIONAL
+            self.server = ReplaceableContext(ssl.PROTOCOL_TLS_SERVER)
         if files.cert is not None or files.ca is not None:
-            # With an authority, certificates of the system's authorities are not trusted.
-            self.client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            self.client.minimum_version = ssl.TLSVersion.TLSv1_2
-            if files.ca is None:
-                self.client.load_default_certs()
+            self.client = ReplaceableContext(ssl.PROTOCOL_TLS_CLIENT)
         self._load()
 
     def _load(self) -> None:
-        """Loads checked files into the contexts; raises `CannotStart`."""
-        files = self._files
+        """Loads checked files into new contexts; raises `CannotStart`."""
         try:
-            for context in (self.server, self.client):
-                if isinstance(context, ssl.SSLContext):
-                    if files.cert is not None:
-                        context.load_cert_chain(files.cert, files.key)
-                    if files.ca is not None:
-                        context.load_verify_locations(files.ca)
+            loaded = [
+                (context, self._new_context(context.protocol))
+                for context in (self.server, self.client)
+                if isinstance(context, ReplaceableContext)
+            ]
         except (ssl.SSLError, OSError) as error:
             raise CannotStart(f"the TLS files cannot be loaded: {error}") from error
+        for context, current in loaded:
+            context.replace(current)
+
+    def _new_context(self, protocol: ssl._SSLMethod) -> ssl.SSLContext:
+        files = self._files
+        context = ssl.SSLContext(protocol)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if protocol is ssl.PROTOCOL_TLS_SERVER:
+            context.set_alpn_protocols(["http/1.1"])
+            if files.ca is not None:
+                is_required = self._clients == "required"
+                context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
+        elif files.ca is None:
+            context.load_default_certs()
+        # With an authority, certificates of the system's authorities are not trusted.
+        if files.cert is not None:
+            context.load_cert_chain(files.cert, files.key)
+        if files.ca is not None:
+            context.load_verify_locations(files.ca)
+        return context
 
     async def watch(self) -> None:
         """Loads changed files, for ever."""

@@ -236,6 +236,8 @@ class Coded(Domain):
         if hi is None:
             return low if lo else LOWEST, math.inf, len(lo) <= self.CODED_BYTES
         exact = len(lo) <= self.CODED_BYTES and len(hi) <= self.CODED_BYTES
+        if hi[:-1] == lo and hi[-1] == 0:  # one value
+            return low, low, exact
         if hi.endswith(b"\0"):  # the successor of a value, which is the largest one below it
             return low, self._code(hi[:-1][: self.CODED_BYTES]), exact
         return low, self._code(hi[: self.CODED_BYTES]) - (len(hi) <= self.CODED_BYTES), exact
@@ -257,7 +259,7 @@ class String(Coded):
     def key(self, value: object) -> str:
         if not isinstance(value, str):
             raise ValueError(f"got {describe(value)}")
-        if not is_encodable(value):
+        if not (value.isascii() or is_encodable(value)):
             raise ValueError("got a string with a lone surrogate")
         return value
 

@@ -4,8 +4,8 @@ A delivery batch is one message with the body of a webhook. Its headers or prope
 and the webhook-id is the message's id, by which the broker (NATS) or its consumers recognize a repetition. A
 batch counts as delivered once the broker has confirmed the message.
 
-The addresses of a tenant at one broker share a connection, which is opened by the first of them and opened
-again after a failure. Addresses of another broker wait for nobody.
+The addresses of a tenant at one broker with equal credentials share a connection, which is opened by the
+first of them and opened again after a failure. Addresses of another broker wait for nobody.
 """
 
 from __future__ import annotations
@@ -55,13 +55,20 @@ class BrokerSink:
         self._opening: dict[tuple[object, ...], asyncio.Task[Publisher]] = {}
 
     async def send(self, message: Message) -> Answer:
+        profile = message.profile
+        if profile is not None and profile.problem:
+            return Answer(None, reason=profile.problem)
         try:
             url = _parse(message.url)
+            if profile is not None and profile.credentials is not None:
+                url = broker_url.with_credentials(url, profile.credentials)
             outgoing = compose(message)
         except InvalidSink as error:
             return Answer(None, reason=error.detail, permanent=True)
         key = (message.tenant, *url.broker)
         seconds = self._settings.attempt_seconds
+        if profile is not None and profile.seconds is not None:
+            seconds = profile.seconds
         try:
             async with asyncio.timeout(seconds):
                 publisher = await self._publisher(key, url, message.tenant)

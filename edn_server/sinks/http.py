@@ -12,7 +12,6 @@ certificate has connections of its own. Token endpoints are called like sinks, u
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from edn.http import sink_policy
 from edn.http.client import Headers, HttpClient, header_lines
 from edn.http.exchange import ExchangeFailed, HttpAnswer, Limits
 from edn.http.request_limits import descriptor_limit
+from edn.http.tls import load_client_certificate
 from edn_server.config import Settings
 from edn_server.sinks.base import ANSWER_BYTES, Answer, ImmediateSink, Message
 from edn_server.sinks.oauth import FETCH_SECONDS, TokenAnswer, TokenFailed, Tokens
@@ -85,13 +85,7 @@ class HttpSink(ImmediateSink):
         if self._authorities is not None:
             context.load_verify_locations(self._authorities)
         if certificate is not None:
-            # The library reads files only; a key must not be on a disk.
-            descriptor = os.memfd_create("certificate")
-            try:
-                os.write(descriptor, f"{certificate.certificate}\n{certificate.key}\n".encode())
-                context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-            finally:
-                os.close(descriptor)
+            load_client_certificate(context, certificate.certificate, certificate.key)
         return context
 
     async def close(self) -> None:

@@ -72,6 +72,8 @@ class Profile:
     oauth: OAuth2 | None = None
     #: for mutual TLS
     certificate: Certificate | None = None
+    #: all credentials, for sinks that have no headers
+    credentials: Credentials | None = None
     #: why no attempt can be made
     problem: str = ""
 
@@ -102,6 +104,7 @@ def compile_profile(settings: SinkSettings, credentials: str | None, default: Re
         limiter=None if settings.rate is None else Limiter(settings.rate),
         oauth=secret if isinstance(secret, OAuth2) else None,
         certificate=secret if isinstance(secret, Certificate) else None,
+        credentials=secret,
         problem=problem,
     )
 

@@ -318,6 +318,58 @@ def test_kept_credentials_do_not_follow_a_subscription_to_another_url(network: N
     assert "authorization" not in headers
 
 
+def test_a_header_that_looks_like_a_secret_is_shown_by_its_name_only(network: Network, hook: Hook) -> None:
+    secrets = {"authorization": "Custom 4711", "x-api-key": "4712", "cf-access-client-secret": "4713"}
+    others = {"x-author": "ann", "x-environment": "test"}
+    made = subscribe(network, hook, "hidden", headers={**secrets, **others})
+    shown = {**dict.fromkeys(secrets, "***"), **others}
+    assert made["sink"]["headers"] == shown
+    assert "471" not in network.http.get("/v1/subscriptions/hidden").text
+    # What is shown may be sent back, in any case of letters, and the values stay.
+    sink = {"url": hook.url("/hidden"), "headers": {**shown, "X-Environment": "other"}}
+    del sink["headers"]["x-environment"]
+    change = {"filter": {"s": "hidden"}, "sink": sink}
+    assert network.http.put("/v1/subscriptions/hidden", json=change).status_code == 200
+    publish(network, "hidden")
+    [(headers, _)] = until("the notification", lambda: hook.at("/hidden"))
+    assert {name: headers[name] for name in shown} == {**secrets, **others, "x-environment": "other"}
+    # They follow to no other URL, and to no new subscription.
+    sink["url"] = hook.url("/thief")
+    for method, path, body in (
+        ("PUT", "/v1/subscriptions/hidden", change),
+        ("POST", "/v1/subscriptions/hidden/resume", {"sink": sink}),
+        ("POST", "/v1/subscriptions", {**change, "topic": "t"}),
+    ):
+        answer = network.http.request(method, path, json=body)
+        assert answer.status_code == 422, answer.text
+        assert "must have its value, got ***" in answer.text
+    network.http.delete("/v1/subscriptions/hidden").raise_for_status()
+
+
+def test_a_subscription_may_begin_paused(network: Network, hook: Hook) -> None:
+    body = {**wanted(hook, "asleep"), "state": "paused"}
+    tree = {**wanted(hook, "asleep"), "id": "tree", "topic": "**", "state": "paused"}
+    tree["sink"] = {"url": hook.url("/tree")}
+    for one in (body, tree):
+        answer = network.http.post("/v1/subscriptions", json=one)
+        assert answer.status_code == 201, answer.text
+        assert answer.json()["state"] == "paused"
+        assert network.http.post("/v1/subscriptions", json=one).status_code == 200
+    publish(network, "asleep", 3)
+    # An active subscription beside them gets its notification, so theirs would be here, too.
+    subscribe(network, hook, "awake")
+    publish(network, "awake")
+    until("the notification of another one", lambda: hook.at("/awake"))
+    assert not hook.at("/asleep")
+    assert not hook.at("/tree")
+    for id in ("asleep", "tree"):
+        network.http.post(f"/v1/subscriptions/{id}/resume").raise_for_status()
+        found = until("the buffered notifications", lambda id=id: hook.at(f"/{id}"))
+        assert len(json.loads(found[0][1])["notifications"]) == 3
+    assert network.http.post("/v1/subscriptions", json={**body, "state": "asleep"}).status_code == 422
+    network.http.delete("/v1/subscriptions/tree").raise_for_status()
+
+
 def test_one_poison_event_delays_nobody_and_is_evidence(network: Network) -> None:
     hook = PoisonHook()
     try:
@@ -335,3 +387,26 @@ def test_one_poison_event_delays_nobody_and_is_evidence(network: Network) -> Non
     finally:
         hook.shutdown()
         hook.server_close()
+
+
+def test_a_single_event_that_is_refused_has_no_index(network: Network) -> None:
+    path = "/v1/topics/t/events"
+    network.http.post(path, json={"s": "single", "x": 1, "$id": "single"}).raise_for_status()
+    other = {"s": "single", "x": 2, "$id": "single"}
+    for body, detail, pointer in ((other, "id ", "/$id"), ([other], "event 0: id ", "/0/$id")):
+        answer = network.http.post(path, json=body)
+        assert answer.status_code == 409
+        assert answer.json()["detail"].startswith(detail)
+        assert [one["pointer"] for one in answer.json()["errors"]] == [pointer]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://hooks.example.org/x", "amqp://mq.example.org/?queue=q", "nats://u:p@mq.example.org/s"]
+)
+def test_credentials_leave_this_machine_over_tls_only(network: Network, hook: Hook, url: str) -> None:
+    """Also in development, which this network is in. No event matches, so nothing is sent in any case."""
+    given = {} if "@" in url else {"credentials": {"type": "basic", "user": "u", "password": "p"}}
+    answer = network.http.post("/v1/subscriptions", json=wanted(hook, "plain", url=url, **given))
+    assert answer.status_code == 422, answer.text
+    assert "must begin with" in answer.json()["detail"]
+    assert [one["pointer"] for one in answer.json()["errors"]] == ["/sink/url"]

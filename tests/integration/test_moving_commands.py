@@ -149,6 +149,44 @@ def test_what_is_exported_can_be_imported_again(
     assert said(hosted(network)) == before
 
 
+def test_advertisements_are_exported_and_imported_with_their_ids(network: Network, tmp_path: Path) -> None:
+    for topic in ("imported.alarms", "imported.others"):
+        body = {"attributes": {"what": "string", "level": "integer"}, "advertising": "guard"}
+        assert network.http.put(f"/v1/topics/{topic}", json=body).is_success
+    declared = {
+        "alarms": ("imported.alarms", {"what": ["alarm"], "level": [{"gt": 3}, 1]}, "2999-01-01T00:00:00Z"),
+        "others": ("imported.others", {"$others": "any"}, None),
+    }
+    for id, (topic, advertisement, expires) in declared.items():
+        new: dict[str, Any] = {"topic": topic, "id": id, "advertisement": advertisement}
+        if expires is not None:
+            new["expires"] = expires
+        assert network.http.post("/v1/advertisements", json=new).status_code == 201
+
+    def shown(id: str) -> dict[str, Any]:
+        found = network.http.get(f"/v1/advertisements/{id}").json()
+        return {name: found[name] for name in ("topic", "publisher", "advertisement", "expires")}
+
+    before = {id: shown(id) for id in declared}
+    path = tmp_path / "all.jsonl"
+    exported = edn(network, "export", str(path), "--topic", "imported.**", "--json")
+    assert json.loads(exported.stdout) == {"topics": 2, "advertisements": 2, "subscriptions": 0}
+    for id, (topic, *_) in declared.items():
+        assert network.http.delete(f"/v1/advertisements/{id}").status_code == 204
+        assert network.http.delete(f"/v1/topics/{topic}").is_success
+    for created in (2, 0):
+        imported = edn(network, "import", str(path), "--json")
+        assert imported.returncode == 0, imported.stderr
+        found = json.loads(imported.stdout)
+        assert (found["topics"], found["advertisements"]) == (created, 2)
+        assert {id: shown(id) for id in declared} == before
+    changed = {"advertisement": {"what": ["other"]}}
+    assert network.http.put("/v1/advertisements/alarms", json=changed).is_success
+    again = edn(network, "import", str(path))
+    assert again.returncode != 0
+    assert 'advertisement "alarms" exists with another publisher, topic or content' in again.stderr
+
+
 def test_a_line_that_is_no_subscription_is_named(network: Network, tmp_path: Path) -> None:
     path = tmp_path / "broken.jsonl"
     path.write_text('{"id": "x", "topic": "none", "sink": {"url": "http://127.0.0.1:9/"}}\nnothing\n')

@@ -125,10 +125,12 @@ def test_an_export_has_no_credentials_and_an_import_waits_for_them(
 ) -> None:
     retry = {"exponential": {"first": 1.0, "factor": 2.0, "longest": 60.0}, "give_up": 600.0}
     settings = {"headers": {"x": "1"}, "rate": 5.0, "retry": retry}
-    subscribe(network, "exported", hook.url("/exported"), credentials=BEARER, **settings)
+    given = {**settings, "headers": {"x": "1", "x-key": "sesame"}}
+    subscribe(network, "exported", hook.url("/exported"), credentials=BEARER, **given)
     file, secret = tmp_path / "all.jsonl", tmp_path / "secret.json"
     assert edn(network, "export", str(file)).returncode == 0
     assert TOKEN not in file.read_text()
+    assert "sesame" not in file.read_text()
     assert '"credentials":{"type":"bearer"}' in file.read_text()
     network.http.delete("/v1/subscriptions/exported").raise_for_status()
     mine = [line for line in file.read_text().splitlines() if '"id":"exported"' in line]

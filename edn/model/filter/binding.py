@@ -8,7 +8,7 @@ it is covered by all arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ from edn.model.filter.ast import (
 )
 from edn.model.filter.boxes import Leaf, Normal
 from edn.model.filter.cells import Cell, Pattern
-from edn.model.filter.intervals import Intervals, complement, everything, single, union
+from edn.model.filter.intervals import Intervals, complement, everything, one_interval, single, union
 from edn.model.filter.regex import searcher
 from edn.model.messages import unknown_attribute
 from edn.model.schema import Schema
@@ -338,25 +338,27 @@ def _cell(bound: BoundTest) -> Cell:
     return Cell(domain, complement(domain, intervals) if negated else intervals, False)
 
 
-def intervals_of(domain: Domain, operator: str, keys: tuple[Key, ...]) -> Intervals:
+def intervals_of(domain: Domain, operator: str, keys: Sequence[Key]) -> Intervals:
     """Returns the values that satisfy an operator; not for suffix and contains."""
     marks = [domain.mark(key) for key in keys]
     match operator:
         case "eq" | "in":
+            if len(marks) == 1:
+                return (single(domain, marks[0]),)
             return union(single(domain, mark) for mark in marks)
         case "ne":
             return complement(domain, (single(domain, marks[0]),))
         case "lt":
-            return union([(domain.least, marks[0])])
+            return one_interval(domain.least, marks[0])
         case "lte":
-            return union([(domain.least, domain.after(marks[0]))])
+            return one_interval(domain.least, domain.after(marks[0]))
         case "gt":
-            return union([(domain.after(marks[0]), domain.end)])
+            return one_interval(domain.after(marks[0]), domain.end)
         case "gte":
-            return union([(marks[0], domain.end)])
+            return one_interval(marks[0], domain.end)
         case "between":
-            return union([(marks[0], domain.after(marks[1]))])
+            return one_interval(marks[0], domain.after(marks[1]))
         case "prefix":
             assert isinstance(domain, String)
-            return union([(marks[0], domain.after_prefix(str(keys[0])))])
+            return one_interval(marks[0], domain.after_prefix(str(keys[0])))
     raise AssertionError(f"no operator {operator}")

@@ -22,6 +22,11 @@ def union(intervals: Iterable[Interval]) -> Intervals:
     return tuple(joined)
 
 
+def one_interval(lo: Mark, hi: Mark) -> Intervals:
+    """Returns the canonical form of one interval, which may be empty."""
+    return ((lo, hi),) if lo < hi else ()
+
+
 def intersection(one: Intervals, other: Intervals) -> Intervals:
     common: list[Interval] = []
     i = j = 0

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from edn.cli import listen
 from edn.cli.app import app
+from edn.cli.explain import _event_lines
 from edn.cli.listen import readable_notification
 from edn.client.receiver import Match, Notification, NotifiedEvent
 from tests.network.processes import free_port
@@ -409,13 +410,42 @@ def test_advertise_list_show_change_and_unadvertise(stub: Stub) -> None:
     assert json.loads(line) == ADVERTISEMENT
     stub.answers["GET", "/v1/advertisements/a1"] = (200, ADVERTISEMENT)
     assert "subscriptions  3" in edn(stub, "advertisement", "show", "a1").stdout
-    stub.answers["PUT", "/v1/advertisements/a1"] = (200, ADVERTISEMENT)
-    assert edn(stub, "advertisement", "change", "a1", '{"symbol": "any"}').exit_code == 0
+    uncounted = {name: value for name, value in ADVERTISEMENT.items() if name != "subscriptions"}
+    stub.answers["PUT", "/v1/advertisements/a1"] = (200, uncounted)
+    changed = edn(stub, "advertisement", "change", "a1", '{"symbol": "any"}')
+    assert changed.exit_code == 0
+    assert "None" not in changed.stdout
     stub.answers["DELETE", "/v1/advertisements/a1"] = (204, None)
     assert edn(stub, "unadvertise", "a1").stdout.strip() == "unadvertised a1"
     stub.answers["DELETE", "/v1/advertisements"] = (200, {"ids": ["a1", "a2"]})
     ended = edn(stub, "unadvertise", "--topic", "stocks", "--covered-by", '{"$others": "any"}').stdout
     assert ended.splitlines() == ["unadvertised a1", "unadvertised a2"]
+    stub.answers["DELETE", "/v1/advertisements"] = (200, {"ids": []})
+    ended = edn(stub, "unadvertise", "--topic", "stocks", "--covered-by", '{"symbol": ["X"]}').stdout
+    assert ended.strip() == "it covers no advertisement of the publisher"
+
+
+@pytest.mark.parametrize(
+    ("advertising", "by", "said"),
+    [
+        ("off", None, None),
+        ("off", [], "no advertisement covers it"),
+        ("off", [{"id": "a1", "publisher": "me"}], "advertised by a1 of me"),
+        ("deliver", [], "no advertisement covers it: the event would be dropped"),
+        ("guard", None, "nothing is advertised: the event would be refused"),
+        (
+            "guard",
+            [{"id": "a1", "publisher": "me"}, {"id": "b", "publisher": "you"}],
+            "advertised by a1 of me, b of you; only the publisher's own count",
+        ),
+    ],
+)
+def test_explain_says_what_advertisements_mean_for_an_event(
+    advertising: str, by: Any, said: str | None
+) -> None:
+    found = {"matched": 1, "false_positives": [], "servers": [], "advertising": advertising}
+    lines = _event_lines({**found, "advertised_by": by})
+    assert lines == ["1 matched", *([] if said is None else [said])]
 
 
 def test_advertise_says_what_is_wrong_before_it_asks(stub: Stub) -> None:

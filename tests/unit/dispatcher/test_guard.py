@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -71,3 +72,38 @@ def test_long_strings_are_looked_up_and_not_tried_one_by_one() -> None:
     assert without.lookup is not None
     assert not without.lookup.others.any()
     assert without.check(batch).tolist() == [True, False, False, False, True, True]
+
+
+def test_values_that_are_looked_up_are_covered_where_one_advertisement_covers_the_event() -> None:
+    """Every advertisement compares long strings of one attribute, which share their coordinate."""
+    chance = random.Random(12)
+    schema = Schema.parse({"symbol": "string", "n": "integer", "text": "string"})
+    symbols = [f"SYMBOL-{number}" for number in range(8)] + ["S", "SYMBOL", ""]
+    texts = ["", "short", "alarm clock", "alarm clocks", "a\n\u00e9"]
+    others: list[Any] = ["any", [{"gt": 3}], [1, {"gt": 5, "lt": 8}], [2**53 + 1]]
+    alternatives: list[Any] = ["any", ["alarm clock"], [{"suffix": "s"}], ["short", {"prefix": "alarm clo"}]]
+    covered = total = 0
+    for round_ in range(60):
+        rows = []
+        for number in range(chance.randint(1, 8)):
+            given: dict[str, Any] = {"symbol": chance.choices(symbols, k=chance.randint(1, 3))}
+            if chance.random() < 0.6:
+                given["n"] = chance.choice(others)
+            if chance.random() < 0.6:
+                given["text"] = chance.choice(alternatives)
+            rows.append(Row(f"a{round_}.{number}", 1, 1, "p", given, None, 0))
+        coverage = Coverage.compile(schema, 1, rows, BoundCache())
+        pools: dict[str, list[Any]] = {"symbol": symbols, "n": [0, 1, 4, 6, 2**53 + 1], "text": texts}
+        events = [
+            {name: chance.choice(pool) for name, pool in pools.items() if chance.random() < 0.7}
+            for _ in range(60)
+        ]
+        batch = schema.decode_events(msgspec.json.encode(events), cut_events)
+        found = coverage.check(batch).tolist()
+        expected = [
+            any(one.matches(schema.values(msgspec.json.encode(event))) for one in coverage.bound)
+            for event in events
+        ]
+        assert found == expected, [row.advertisement for row in rows]
+        covered, total = covered + sum(found), total + len(found)
+    assert 0.1 * total < covered < 0.9 * total

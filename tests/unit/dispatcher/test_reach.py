@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from edn.model.filter.advertisement import Advertisement
 from edn.model.filter.binding import bind
 from edn.model.filter.filter import expanded_sides
 from edn.model.schema import Schema
+from edn.summary.overlap import Fields, Footprints, relate, relate_one
 from edn.tools.checker.columns import Columns
 from tests.workload.advertisements import Drawing
 
@@ -180,6 +182,51 @@ def test_only_subscriptions_whose_witness_ends_are_compared_again(tmp_path: Path
         reader.close()
 
     with_log(tmp_path, work)
+
+
+def test_buckets_hide_no_overlap() -> None:
+    chance = random.Random(9)
+
+    def sides(width: int) -> dict[int, list[tuple[float, float, bool]]]:
+        found: dict[int, list[tuple[float, float, bool]]] = {}
+        for column in chance.sample(range(width), chance.randint(0, width)):
+            ends = sorted(chance.sample([-np.inf, *range(300), np.inf], 2 * chance.randint(1, 3)))
+            bounds = zip(ends[::2], ends[1::2], strict=True)
+            found[column] = [
+                (float(lo), float(lo if chance.random() < 0.7 else hi), chance.random() < 0.8)
+                for lo, hi in bounds
+            ]
+        return found
+
+    def meets(mine: Any, theirs: Any) -> int:
+        """Return how two products overlap, from the definition."""
+        status = 2
+        for column, some in mine.items():
+            if column not in theirs:
+                status = min(status, 2 if any(one[2] for one in some) else 1)
+                continue
+            pairs = [
+                2 if one[2] and other[2] else 1
+                for one in some
+                for other in theirs[column]
+                if one[0] <= other[1] and other[0] <= one[1]
+            ]
+            status = min(status, max(pairs, default=0))
+        return status
+
+    seen: Counter[int] = Counter()
+    for count in (1, 3, 64, 65, 200):
+        rows = [sides(3) for _ in range(count)]
+        filters = [[sides(4) for _ in range(chance.randint(0, 3))] for _ in range(100)]
+        fields, footprints = Fields.of(rows, 3), Footprints.of(filters)
+        found, how = relate(footprints, np.arange(len(filters)), fields)
+        for place, boxes in enumerate(filters):
+            expected = [max((meets(box, row) for box in boxes), default=0) for row in rows]
+            assert relate_one(footprints, place, fields).tolist() == expected
+            assert how[place] == max(expected)
+            assert found[place] == (expected.index(max(expected)) if max(expected) else -1)
+            seen[max(expected)] += 1
+    assert min(seen[0], seen[1], seen[2]) > 10, seen
 
 
 def draw_event(chance: random.Random, given: dict[str, Any]) -> dict[str, Any]:

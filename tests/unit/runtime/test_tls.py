@@ -200,6 +200,29 @@ def test_renewed_files_are_loaded_once_they_fit_together(tmp_path: Path) -> None
     assert shake_hands(tls.server, tls.client).serial_number == serial(fresh.cert)
 
 
+def test_an_authority_is_added_and_removed_without_a_restart(tmp_path: Path) -> None:
+    files, foreign = issue(tmp_path / "ours"), issue(tmp_path / "foreign", authority=trustme.CA())
+    tls, other = Tls(files), Tls(foreign)
+    assert tls.server and other.server  # noqa: PT018
+    assert isinstance(tls.client, ssl.SSLContext)
+    assert isinstance(other.client, ssl.SSLContext)
+    assert files.ca and foreign.ca  # noqa: PT018
+    tls.client.set_alpn_protocols(["http/1.1"])  # as HTTP clients do; a reload must keep it
+    ours, theirs = files.ca.read_bytes(), foreign.ca.read_bytes()
+    for authorities, is_trusted in ((ours, False), (ours + theirs, True), (ours, False)):
+        files.ca.write_bytes(authorities)
+        assert tls.reload()
+        foreign.ca.write_bytes(ours + theirs)
+        assert other.reload()
+        for server, client in ((tls.server, other.client), (other.server, tls.client)):
+            if is_trusted:
+                shake_hands(server, client)
+            else:
+                with pytest.raises(ssl.SSLCertVerificationError):
+                    shake_hands(server, client)
+    shake_hands(tls.server, tls.client)
+
+
 # -- clients --------------------------------------------------------------------------------------------
 
 

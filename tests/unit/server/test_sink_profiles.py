@@ -6,9 +6,11 @@ import asyncio
 import base64
 import datetime
 import json
+import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -258,7 +260,7 @@ class Endpoint:
                 status, _, content = answer.partition(b"|")
                 writer.write(b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status, len(content), content))
                 await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
@@ -477,6 +479,39 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     return folder, ca
 
 
+@contextmanager
+def accepting(
+    context: ssl.SSLContext, serve: Callable[[ssl.SSLSocket], None] = lambda _: None
+) -> Iterator[int]:
+    """A TLS server in threads, on the port that is yielded.
+
+    Its sockets are closed when the context ends. A server in the test's event loop would leave connections
+    whose end it has not seen yet to the garbage collector, which warns of them.
+    """
+    listener = socket.create_server(("127.0.0.1", 0))
+    threads = []
+
+    def handle(connection: socket.socket) -> None:
+        with suppress(OSError), connection, context.wrap_socket(connection, server_side=True) as secured:
+            serve(secured)
+
+    def accept() -> None:
+        with suppress(OSError):  # of `shutdown`
+            while True:
+                threads.append(threading.Thread(target=handle, args=listener.accept()[:1]))
+                threads[-1].start()
+
+    threads.append(threading.Thread(target=accept))
+    threads[0].start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join(30)
+        listener.close()
+
+
 def test_a_client_certificate_is_presented_and_its_connections_are_its_own(
     kit: Kit, authority: tuple[Path, Any]
 ) -> None:
@@ -484,27 +519,16 @@ def test_a_client_certificate_is_presented_and_its_connections_are_its_own(
     mine = issue("subscriber one", ca)
     seen: list[str | None] = []
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = writer.get_extra_info("peercert")
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                size = next(
-                    int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if b"-length" in line
-                )
-                await reader.readexactly(size)
+    def serve(connection: ssl.SSLSocket) -> None:
+        peer: Any = connection.getpeercert()
+        with connection.makefile("rb") as requests:
+            while requests.readline():
+                headers = dict(line.lower().split(b":", 1) for line in iter(requests.readline, b"\r\n"))
+                requests.read(int(headers[b"content-length"]))
                 seen.append(dict(one for [one] in peer["subject"])["commonName"] if peer else None)
-                writer.write(b"HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n")
-        except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
-            pass
-        finally:
-            writer.close()
+                connection.sendall(b"HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n")
 
-    async def main() -> None:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(folder / "ca.pem"))
-        context.load_cert_chain(folder / "server.pem")
-        context.verify_mode = ssl.CERT_OPTIONAL
-        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-        port = server.sockets[0].getsockname()[1]
+    async def main(port: int) -> None:
         url = f"https://localhost:{port}/"
         given = Certificate(pem(mine[0]), key_pem(mine[1]))
         sink, secrets = with_credentials(given)
@@ -515,9 +539,12 @@ def test_a_client_certificate_is_presented_and_its_connections_are_its_own(
         async with notifying(kit, sink_ca_file=folder / "ca.pem") as notifier:
             await eventually(lambda: len(seen) == 6)
             await notifier.idle()
-        server.close()
 
-    asyncio.run(main())
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(folder / "ca.pem"))
+    context.load_cert_chain(folder / "server.pem")
+    context.verify_mode = ssl.CERT_OPTIONAL
+    with accepting(context, serve) as port:
+        asyncio.run(main(port))
     assert sorted(map(str, seen)) == ["None"] * 3 + ["subscriber one"] * 3
 
 
@@ -526,18 +553,16 @@ def test_a_sink_with_an_unknown_authority_is_refused_without_the_setting(
 ) -> None:
     folder, _ = authority
 
-    async def main() -> None:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(folder / "server.pem")
-        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
-        port = server.sockets[0].getsockname()[1]
+    async def main(port: int) -> None:
         sink = HttpSink(settings())
         answer = await sink.send(Message(f"https://localhost:{port}/", "msg_1", 0, b"{}"))
         await sink.close()
-        server.close()
         assert "certificate verify failed" in (answer.reason or "")
 
-    asyncio.run(main())
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "server.pem")
+    with accepting(context) as port:
+        asyncio.run(main(port))
 
 
 def test_settings_must_be_readable(kit: Kit) -> None:
