@@ -198,7 +198,8 @@ class Topics:
             if count and not cascade:
                 raise Conflict(
                     f'topic "{name}" has {counted(count, "subscription")}: end '
-                    f"{'it' if count == 1 else 'them'} first, or delete the topic with cascade"
+                    f"{'it' if count == 1 else 'them'} first, or delete the topic with "
+                    "cascade=true (`edn topic delete --cascade`)"
                 )
             return uid, remove(transaction, uid, CANCELLED)
 

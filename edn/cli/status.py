@@ -72,7 +72,7 @@ def _show_dispatchers(dispatchers: list[Dispatcher], url: str) -> None:
     for one in dispatchers:
         notes = [
             "asked" if one.asked and len(dispatchers) > 1 else None,
-            "leader" if one.leader else None,
+            "leader" if one.leader and len(dispatchers) > 1 else None,
             "its log is forwarded by another one" if one.draining else None,
         ]
         rows.append(

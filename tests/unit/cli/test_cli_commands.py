@@ -627,7 +627,7 @@ def test_status_of_one_dispatcher_that_knows_no_address_of_its_own_names_the_one
     stub.answers["GET", "/v1/servers"] = (200, SERVERS)
     stub.answers["GET", "/v1/topics"] = (200, {"topics": []})
     [line] = [line.split() for line in edn(stub, "status").stdout.splitlines() if " a1 " in line]
-    assert line == [stub.url, "ready", "a1", "leader"]
+    assert line == [stub.url, "ready", "a1"]
 
 
 def test_a_refusal_exits_with_1_and_says_where(stub: Stub) -> None:
