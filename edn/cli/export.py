@@ -78,10 +78,10 @@ def export(
     if json:
         show_json({"subscriptions": count, **(described if json_lines else {"rectangles": rows})})
     elif not to_stdout:
-        also = ""
-        if json_lines:
-            topics, advertisements = described["topics"], described["advertisements"]
-            also = f"{counted(topics, 'topic')}, {counted(advertisements, 'advertisement')} and "
+        also = f"{counted(described['topics'], 'topic')} and " if json_lines else ""
+        if described["advertisements"]:
+            declared = counted(described["advertisements"], "advertisement")
+            also = f"{counted(described['topics'], 'topic')}, {declared} and "
         say(f"exported {also}{counted(count, 'subscription')} to {path}")
 
 
