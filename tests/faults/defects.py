@@ -101,15 +101,6 @@ def _acknowledge_before_commit() -> None:
 def _check_before_the_transaction() -> None:
     from dispatcher.advertisements.guard import PublicationGuard
 
-    @wrap(PublicationGuard, "check")
-    def check(original: Callable[..., Any]) -> Callable[..., Any]:
-        async def slow(self: Any, *arguments: Any) -> Any:
-            checked = await original(self, *arguments)
-            await asyncio.sleep(WINDOW / 10)
-            return checked
-
-        return slow
-
     @wrap(PublicationGuard, "decide")
     def decide(original: Callable[..., Any]) -> Callable[..., Any]:
         def trusting(
@@ -120,14 +111,6 @@ def _check_before_the_transaction() -> None:
             return original(self, transaction, topic, publisher, batch, revision, checked)
 
         return trusting
-
-    @wrap(PublicationGuard, "forget")
-    def forget(original: Callable[..., Any]) -> Callable[..., Any]:
-        # Hearing of a change late does no harm as long as the transaction decides.
-        def late(self: Any, topic: Any) -> None:
-            asyncio.get_running_loop().call_later(WINDOW, original, self, topic)
-
-        return late
 
 
 @defect("route-before-commit", "events go to the servers before they are in the log")
