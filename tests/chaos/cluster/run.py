@@ -23,6 +23,7 @@ from tests.chaos.cluster.database import DatabaseCluster
 from tests.chaos.cluster.faults import Faults
 from tests.chaos.cluster.fleet import ClusterFleet
 from tests.chaos.cluster.schedule import Kind
+from tests.chaos.cluster.watchdog import FOLDERS, watching
 from tests.chaos.movers import Mover
 from tests.chaos.run import await_rest, count_dead_letters, create_topics, keep_logs
 from tests.chaos.sinks import Sink, open_sinks
@@ -91,30 +92,31 @@ async def run(plan: Plan, say: Callable[[str], None]) -> Tally:
     tally = Tally(plan.seed, plan.replay)
     began = time.monotonic()
     recording = plan.results / f"cluster-{plan.seed}.jsonl"
-    folder = Path(tempfile.mkdtemp(prefix="edn-cluster-"))
+    folder = Path(tempfile.mkdtemp(prefix=FOLDERS))
     os.chmod(folder, 0o755)  # noqa: PTH101  at once; the database runs as another user
-    try:
-        with Recorder(recording, clock_tolerance=3.5, settles_after=_SETTLES_AFTER) as recorder:
-            await _drive(plan, tally, recorder, folder, say)
-        tally.seconds = time.monotonic() - began
-        say("checking the recording")
-        checking = time.monotonic()
+    with watching(folder):
         try:
-            tally.report = await asyncio.to_thread(check_recording, recording)
-        except RecordingError as error:
-            say(f"the recording cannot be checked: {error.detail}")
-        tally.check_seconds = time.monotonic() - checking
-        if tally.exit_code(plan.required) == 0:
-            recording.unlink()
-        else:
-            tally.recording = recording
-        if tally.recording is not None or tally.clients.surprises:
+            with Recorder(recording, clock_tolerance=3.5, settles_after=_SETTLES_AFTER) as recorder:
+                await _drive(plan, tally, recorder, folder, say)
+            tally.seconds = time.monotonic() - began
+            say("checking the recording")
+            checking = time.monotonic()
+            try:
+                tally.report = await asyncio.to_thread(check_recording, recording)
+            except RecordingError as error:
+                say(f"the recording cannot be checked: {error.detail}")
+            tally.check_seconds = time.monotonic() - checking
+            if tally.exit_code(plan.required) == 0:
+                recording.unlink()
+            else:
+                tally.recording = recording
+            if tally.recording is not None or tally.clients.surprises:
+                keep_logs(folder, plan.results, plan.seed)
+        except BaseException:
             keep_logs(folder, plan.results, plan.seed)
-    except BaseException:
-        keep_logs(folder, plan.results, plan.seed)
-        raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+            raise
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
     return tally
 
 
@@ -143,7 +145,9 @@ async def _drive(
         await stack.enter_async_context(fleet.running())
         sinks = await open_sinks(recorder, plan.seed)
         try:
-            if not await fleet.all_up(_UP_SECONDS):
+            is_up = await fleet.all_up(_UP_SECONDS)
+            fleet.check_starts()
+            if not is_up:
                 raise RuntimeError(f"the network did not start; its logs are in {plan.results}")
             say("the network is up")
             http = await stack.enter_async_context(
