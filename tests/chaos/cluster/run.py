@@ -78,11 +78,17 @@ class Plan:
     @property
     def required(self) -> Requirements:
         minutes = self.minutes * 0.5  # failovers take their share
+        kinds = {kind: int(least * minutes) for kind, least in _PER_MINUTE.items()}
+        if self.quick:
+            return Requirements(0, int(500 * minutes), int(15 * minutes), kinds)
+        share = self.minutes / FULL_MINUTES
         return Requirements(
             kills=0,
-            acknowledged_events=int(500 * minutes),
-            acknowledged_changes=int(15 * minutes),
-            kinds={kind: int(least * minutes) for kind, least in _PER_MINUTE.items()},
+            acknowledged_events=int(100_000 * share),
+            acknowledged_changes=int(5_000 * share),
+            kinds=kinds,
+            faults=int(60 * share),
+            fault_kinds=dict.fromkeys(self.kinds, int(3 * share)),
         )
 
 
@@ -220,7 +226,8 @@ async def _under_load(
     subscribers = [client(clients.Subscriber, "w", number) for number in range(1, 5)]
     async with asyncio.TaskGroup() as group:
         for publisher in publishers:
-            group.create_task(publisher.run(rate=30.0))
+            # Of a full run, about half of the time nothing can be published.
+            group.create_task(publisher.run(rate=30.0 if plan.quick else 45.0))
         for subscriber in subscribers:
             group.create_task(subscriber.run(addresses, most=30, rate=3.0))
         mover = Mover(fleet.url, fleet.servers, chance("mover"), ending)
@@ -231,6 +238,9 @@ async def _under_load(
         ending.set()
     tally.repartitions, tally.moved = mover.repartitions, mover.moved
     tally.faults, tally.left_out = faults.done, faults.left_out
+    tally.fault_kinds = faults.kinds
+    fewest = min(faults.kinds.values(), default=0)
+    tally.observed["faults, and of the rarest kind"] = f"{faults.kinds.total()}, {fewest}"
     tally.connections_ended = faults.connections_ended
     if faults.takeovers:
         longest = max(faults.takeovers)
