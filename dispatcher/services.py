@@ -53,7 +53,7 @@ from edn import __version__
 from edn.errors import Unavailable
 from edn.runtime import clock
 from edn.runtime.process import report_wait
-from edn.runtime.tasks import Tasks, periodic
+from edn.runtime.tasks import Tasks, lasting, periodic
 
 logger = structlog.get_logger()
 
@@ -312,16 +312,16 @@ class Services:
             ("upkeep", periodic(1.0, self.upkeep.step, "upkeep")),
             ("summaries", periodic(1.0, self.summaries.refresh, "summaries")),
             ("expiry", periodic(1.0, self._end_expired, "expiry")),
-            ("tls", self.tls.watch()),
+            ("tls", lasting(self.tls.watch, "tls")),
             ("reach", periodic(REACH_SECONDS, self.reach.refresh, "reach")),
-            ("clock", clock.keep(self._save_clock, self._step_clock)),
-            ("tuning", self.tuner.run()),
+            ("clock", lasting(lambda: clock.keep(self._save_clock, self._step_clock), "clock")),
+            ("tuning", lasting(self.tuner.run, "tuning")),
             ("sampler", self.sampler.run()),
-            ("handover", self.handover.run()),
-            ("repartitions", self.runner.run()),
+            ("handover", lasting(self.handover.run, "handover")),
+            ("repartitions", lasting(self.runner.run, "repartitions")),
             ("advisor", self.advisor.run()),
-            ("subtree_sync", self.subtree_sync.run()),
-            ("sources", self.sources.run()),
+            ("subtree_sync", lasting(self.subtree_sync.run, "subtree_sync")),
+            ("sources", lasting(self.sources.run, "sources")),
         ):
             self.tasks.spawn(work, name)
 

@@ -18,6 +18,7 @@ from edn.formats.consent import consent_url
 from edn.runtime import clock, tracing
 from edn.runtime.ownership import any_thread, owned, share
 from edn.runtime.process import CannotStart, report_wait
+from edn.runtime.tasks import lasting
 from edn_server.api.proxy import DispatcherProxy
 from edn_server.api.refusals import Refusals
 from edn_server.config import Settings
@@ -266,12 +267,15 @@ class Services:
         self._own_url = url
         self._register_with(self._dispatchers.urls)
         self._tasks = [
-            asyncio.create_task(self._hints.run(), name="exchange"),
-            asyncio.create_task(self._housekeeping.run(), name="collection"),
-            asyncio.create_task(self.disk.run(), name="disk"),
-            asyncio.create_task(self.tls.watch(), name="tls"),
-            asyncio.create_task(clock.keep(self._save_clock, self._step_clock), name="clock"),
-            asyncio.create_task(self._decider.run(), name="undecided"),
+            asyncio.create_task(lasting(work, name), name=name)
+            for name, work in (
+                ("exchange", self._hints.run),
+                ("collection", self._housekeeping.run),
+                ("disk", self.disk.run),
+                ("tls", self.tls.watch),
+                ("clock", lambda: clock.keep(self._save_clock, self._step_clock)),
+                ("undecided", self._decider.run),
+            )
         ]
 
     async def stop(self) -> None:

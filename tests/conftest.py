@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Generator, Iterator
 import pytest
 
 from tests.faults import defects, patches
-from tests.network import Hook, Network, Process, Receiver
+from tests.network import Engine, Hook, Network, Process, Receiver
 from tests.postgres import Cluster, cluster
 
 
@@ -25,15 +25,25 @@ def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
 
 
 @pytest.fixture(scope="module")
-def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Where networks keep their state: in data folders, unless a test is parametrised with "postgresql", or
+    its module has several `DISPATCHERS`."""
+    several = getattr(request.module, "DISPATCHERS", 1) > 1
+    if getattr(request, "param", "postgresql" if several else "sqlite") == "sqlite":
+        return Engine("sqlite")
+    return Engine("postgresql", request.getfixturevalue("postgres"))
+
+
+@pytest.fixture(scope="module")
+def network(
+    request: pytest.FixtureRequest, engine: Engine, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Network]:
     """As many servers as the module's `SERVERS` says, and `DISPATCHERS`, `LOCKED`, `DISPATCHER_OPTIONS` and
-    `SERVER_OPTIONS`; starting costs seconds. Several dispatchers share a schema in PostgreSQL."""
-    dispatchers = getattr(request.module, "DISPATCHERS", 1)
-    running = Network(
+    `SERVER_OPTIONS`; starting costs seconds."""
+    running = engine.network(
         tmp_path_factory.mktemp("network"),
         request.module.SERVERS,
-        dispatchers=dispatchers,
-        database=request.getfixturevalue("postgres").network_options() if dispatchers > 1 else (),
+        dispatchers=getattr(request.module, "DISPATCHERS", 1),
         dispatcher_options=getattr(request.module, "DISPATCHER_OPTIONS", ()),
         server_options=getattr(request.module, "SERVER_OPTIONS", ()),
         locked=getattr(request.module, "LOCKED", False),

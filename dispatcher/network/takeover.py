@@ -213,8 +213,12 @@ class Takeover:
         if taken is None:
             return  # another dispatcher was faster
         logger.warning("log_taken_over", log=log, head=taken.head, incarnation=taken.incarnation)
-        # The routing table must know all subscriptions that the log has activated.
-        await self._parts.log.refresh()
+        try:
+            # The routing table must know all subscriptions that the log has activated.
+            await self._parts.log.refresh()
+        except Unavailable:
+            await asyncio.to_thread(taken.close)  # the next step, or another dispatcher, takes it again
+            raise
         adopted = self.adopted[log] = AdoptedLog(taken, self._parts)
         adopted.start()
 

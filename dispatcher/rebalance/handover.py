@@ -35,6 +35,8 @@ BATCH = 500
 MIN_DELAY, MAX_DELAY = 0.05, 3.0
 #: shortest delay as a multiple of the duration of a poll, so that polls are larger, not denser, under load
 RESTS = 3.0
+#: delay after an error of the store
+RETRY_SECONDS = 0.5
 
 _departed = protocol.Decoder(protocol.Departed)
 _kept = protocol.Decoder(protocol.BufferedPage)
@@ -91,7 +93,12 @@ class Handover:
             if not self._leads():
                 await asyncio.sleep(MAX_DELAY)
                 continue
-            sources = await self._log.reading(repartitions.sources)
+            try:
+                sources = await self._log.reading(repartitions.sources)
+            except EdnError as error:
+                logger.warning("handover_waits", reason=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
             began = loop.time()
             for source in sources:
                 due.setdefault(source, began)
@@ -111,8 +118,12 @@ class Handover:
                 self._delays[source] = least if source in finished else min(MAX_DELAY, doubled)
                 due[source] = ended + self._delays[source]
             following = min((due[source] for source in sources), default=None)
+            # Without migrations, too: another one may lead, migrate and die before this one leads again.
+            longest = MAX_DELAY if self._log.shared else None
             try:
-                async with asyncio.timeout(None if following is None else max(MIN_DELAY, following - ended)):
+                async with asyncio.timeout(
+                    longest if following is None else max(MIN_DELAY, following - ended)
+                ):
                     await self._woken.wait()
                     await asyncio.sleep(least)  # to poll for several moves at once
             except TimeoutError:

@@ -360,7 +360,12 @@ class RepartitionRunner:
         while True:
             # Cleared before the read, so that a start during it is not missed.
             self._woken.clear()
-            running = await self.running()
+            try:
+                running = await self.running()
+            except EdnError as error:
+                self.waiting = str(error)
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
             if running is None:
                 self.waiting = None
                 self._deferred.clear()

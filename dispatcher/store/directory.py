@@ -415,10 +415,12 @@ def count_members_of_tenant(connection: Connection, tenant: str) -> int:
     )
 
 
-def expired(connection: Connection, now: int, limit: int) -> list[str]:
-    """Return up to `limit` expired subscriptions; -1 is no limit."""
-    query = "SELECT id FROM subscriptions WHERE expires <= ? ORDER BY expires LIMIT ?"
-    return first_column(connection, query, now, limit)
+def expired(connection: Connection, now: int, limit: int | None) -> list[str]:
+    """Return expired subscriptions: all, or up to `limit`."""
+    query = "SELECT id FROM subscriptions WHERE expires <= ? ORDER BY expires"
+    if limit is None:
+        return first_column(connection, query, now)
+    return first_column(connection, f"{query} LIMIT ?", now, limit)
 
 
 # -- credentials of sinks --------------------------------------------------------------------------------

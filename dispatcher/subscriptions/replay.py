@@ -147,17 +147,17 @@ class Replayer:
         position: int | None = 0
         pause = 0.05
         while True:
-            # Without a slot, so that replays on other servers can run.
-            if not await self._wait_until_applied(replay, activated):
-                return
-            async with self._slots:
-                try:
+            try:
+                # Without a slot, so that replays on other servers can run.
+                if not await self._wait_until_applied(replay, activated):
+                    return
+                async with self._slots:
                     while position is not None:
                         position = await self._send_page(replay, rects, position)
                         pause = 0.05
                     return
-                except (EdnError, msgspec.MsgspecError) as error:
-                    logger.warning("replay_failed", subscription=replay.subscription, reason=str(error))
+            except (EdnError, msgspec.MsgspecError) as error:
+                logger.warning("replay_failed", subscription=replay.subscription, reason=str(error))
             await asyncio.sleep(pause)
             pause = min(2 * pause, 2.0)
 

@@ -477,7 +477,7 @@ class Subscriptions:
         """
 
         def operation(transaction: Transaction) -> tuple[float, Counter[str]]:
-            ended = self._end_expired(transaction, -1)
+            ended = self._end_expired(transaction, None)
             return clock.adopt(confirmed=confirmed), ended
 
         step, ended = await self._log.submit(operation)
@@ -485,7 +485,7 @@ class Subscriptions:
         await self._log.save_clock(clock.encode(clock.keeper.save()))
         return step
 
-    def _end_expired(self, transaction: Transaction, limit: int) -> Counter[str]:
+    def _end_expired(self, transaction: Transaction, limit: int | None) -> Counter[str]:
         ended: Counter[str] = Counter()
         for name in directory.expired(transaction.connection, transaction.time, limit):
             ended += lifecycle.end_expired(transaction, name)

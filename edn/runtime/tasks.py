@@ -12,6 +12,9 @@ from edn.errors import Unavailable
 
 logger = structlog.get_logger()
 
+#: rest of a task that failed, before it starts again
+RESTART_SECONDS = 1.0
+
 
 class Tasks:
     """References background tasks until they end, and logs failed ones. Event loop only."""
@@ -46,3 +49,17 @@ async def periodic(seconds: float, step: Callable[[], Awaitable[object]], name: 
         except Exception as error:
             logger.error("step_failed", step=name, exc_info=error)
         await asyncio.sleep(seconds)
+
+
+async def lasting(work: Callable[[], Awaitable[object]], name: str) -> None:
+    """Runs a task that should not end; logs an error that it did not expect, and starts it again.
+
+    The task must be able to start again. Without it a process would go on without one of its parts.
+    """
+    while True:
+        try:
+            await work()
+            return
+        except Exception as error:
+            logger.error("task_failed", task=name, exc_info=error)
+        await asyncio.sleep(RESTART_SECONDS)

@@ -50,10 +50,8 @@ class FrameHolds:
     def __init__(self, registry: SubscriptionRegistry, log: str) -> None:
         self._registry = registry
         self._log = log
-        #: steps of each subscription, in order
-        self._steps: dict[str, list[tuple[int, Step]]] = {}
-        #: newest revision of the steps, by subscription
-        self._revisions: dict[str, int] = {}
+        #: steps of each subscription, in order: offset, step, revision
+        self._steps: dict[str, list[tuple[int, Step, int]]] = {}
         #: numbers whose replay begins
         self.begun: list[int] = []
         #: numbers whose replay is cancelled; those that still wait for another server
@@ -64,8 +62,7 @@ class FrameHolds:
         self.purged = 0
 
     def add(self, subscription: str, offset: int, step: Step, revision: int = 0) -> None:
-        self._steps.setdefault(subscription, []).append((offset, step))
-        self._revisions[subscription] = max(revision, self._revisions.get(subscription, 0))
+        self._steps.setdefault(subscription, []).append((offset, step, revision))
 
     def _paused(self, subscription: str) -> bool:
         """Return whether a subscription was paused in this log before the frame."""
@@ -118,11 +115,11 @@ class FrameHolds:
     def _fate(self, subscription: str, offset: int) -> Fate:
         """Return the state of a match at an offset at the end of the frame."""
         steps = self._steps.get(subscription, [])
-        at = bisect_right([where for where, _ in steps], offset - 1)
+        at = bisect_right([where for where, *_ in steps], offset - 1)
         before = steps[at - 1][1] if at else None
         paused = self._paused(subscription) if before is None else before == "pause"
         if paused:
-            for _, step in steps[at:]:
+            for _, step, _ in steps[at:]:
                 if step == "end":
                     return "dropped"
                 if step == "resume":
@@ -143,14 +140,14 @@ class FrameHolds:
         log = self._log
         replays.begin(db, self.begun, Source("log", log))
         for subscription, steps in self._steps.items():
-            paused, revision = self._paused(subscription), self._revisions[subscription]
+            paused, revision = self._paused(subscription), 0
             elsewhere = self._registry.paused.get(subscription, {})
-            late = any(other != log and newer > revision for other, newer in elsewhere.items())
-            for _, step in steps:
+            for _, step, revision in steps:
                 if step == "pause":
                     paused = True
                 elif step == "resume":
                     paused = False
+                    late = any(other != log and newer > revision for other, newer in elsewhere.items())
                     if not late:
                         self.released += resume(db, self._registry, subscription, begun=self.begun)
                 elif paused:
@@ -190,7 +187,7 @@ class FrameHolds:
             registry.replaying[number] = {one for one in registry.replaying[number] if one.kind == "server"}
         for subscription, steps in self._steps.items():
             if steps[-1][1] == "pause":
-                registry.paused.setdefault(subscription, {})[log] = self._revisions[subscription]
+                registry.paused.setdefault(subscription, {})[log] = steps[-1][2]
             elif subscription in registry.paused:
                 registry.paused[subscription].pop(log, None)
                 if not registry.paused[subscription]:

@@ -20,6 +20,9 @@ class Requirements:
     acknowledged_changes: int
     #: calls of each kind that succeeded
     kinds: Mapping[str, int] = field(default_factory=dict)
+    #: faults that were carried out, in all and of each kind
+    faults: int = 0
+    fault_kinds: Mapping[str, int] = field(default_factory=dict)
 
 
 #: a full run's, for fifteen minutes; a longer or shorter one is held to its share
@@ -66,6 +69,8 @@ class Tally:
     seed: int
     replay: str
     faults: Counter[tuple[str, str]] = field(default_factory=Counter)
+    #: by kind of the schedule, those that were carried out
+    fault_kinds: Counter[str] = field(default_factory=Counter)
     connections_ended: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     deaths: Counter[str] = field(default_factory=Counter)
@@ -104,6 +109,9 @@ class Tally:
                 required.acknowledged_changes,
             ),
         }
+        reached["faults"] = (self.fault_kinds.total(), required.faults)
+        for kind, least in required.fault_kinds.items():
+            reached[f"faults, {kind}"] = (self.fault_kinds[kind], least)
         found = [f"{what}: {got} of {least}" for what, (got, least) in reached.items() if got < least]
         for kind, least in required.kinds.items():
             good, bad = self.clients.outcomes[kind, "ok"], self.clients.outcomes[kind, "fail"]

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from edn.client import Client, ProblemError
-from tests.network import Network, until
+from tests.network import Engine, Network, until
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Iterator[Network]:
-    network = Network(tmp_path, 1)
+def running(engine: Engine, tmp_path: Path) -> Iterator[Network]:
+    network = engine.network(tmp_path, 1)
     network.start()
     yield network
     network.close()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.faults.wall_clock import VARIABLE, set_clock
-from tests.network import Network, Receiver, until
+from tests.network import Engine, Network, Receiver, until
 
 SERVERS = 2
 DAY = 86_400
@@ -47,8 +47,8 @@ def clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clock]:
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Iterator[Network]:
-    network = Network(tmp_path_factory.mktemp("network"), SERVERS)
+def network(engine: Engine, tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Iterator[Network]:
+    network = engine.network(tmp_path_factory.mktemp("network"), SERVERS)
     try:
         network.start()
         yield network

@@ -28,6 +28,9 @@ from tests.integration.scenario import settle
 from tests.network import Network, Receiver, until
 
 SERVERS = 3
+
+# Copies of data folders; a network in PostgreSQL is backed up by `edn backup --database`.
+pytestmark = pytest.mark.engines("sqlite")
 TOPIC = "kept"
 
 

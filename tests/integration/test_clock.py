@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.faults.wall_clock import VARIABLE, set_clock
-from tests.network import Hook, Network, until
+from tests.network import Engine, Hook, Network, until
 
 DAY = 86_400.0
 
@@ -47,8 +47,8 @@ def clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clock]:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Iterator[Network]:
-    network = Network(
+def shared(engine: Engine, tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Iterator[Network]:
+    network = engine.network(
         tmp_path_factory.mktemp("network"), 1, server_options=["--retry-steps", "0.1", "--batch-delay", "0.2"]
     )
     try:

@@ -18,7 +18,7 @@ import pytest
 
 from tests.faults import checkpoints
 from tests.integration.scenario import settle
-from tests.network import Network, Receiver, until
+from tests.network import Engine, Network, Receiver, until
 from tests.network.moving import await_moves, begin_moves
 
 #: many processes, each several times
@@ -39,7 +39,8 @@ PHASES = {
 }
 VICTIMS = ("source", "destination", "dispatcher")
 ROWS = [(kind, phase, victim) for kind in ("apply", "drain") for phase in PHASES for victim in VICTIMS]
-ROWS += [("replace", phase, victim) for phase in ("stored", "recorded") for victim in VICTIMS[1:]]
+#: of a server whose disk is lost
+LOST = [("replace", phase, victim) for phase in ("stored", "recorded") for victim in VICTIMS[1:]]
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +53,8 @@ def stops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def network(stops: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    running = Network(tmp_path_factory.mktemp("network"), SERVERS)
+def network(engine: Engine, stops: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    running = engine.network(tmp_path_factory.mktemp("network"), SERVERS)
     try:
         running.start()
         answer = running.http.put(f"/v1/topics/{TOPIC}", json={"attributes": {"n": "integer", "s": "string"}})
@@ -167,6 +168,21 @@ def bring_back(network: Network, kind: str, source: str) -> None:
 
 @pytest.mark.parametrize(("kind", "phase", "victim"), ROWS, ids=map("-".join, ROWS))
 def test_a_process_that_is_killed_in_a_phase_costs_nothing(
+    network: Network, receiver: Receiver, stops: Path, kind: str, phase: str, victim: str
+) -> None:
+    _kill_in_phase(network, receiver, stops, kind, phase, victim)
+
+
+# In PostgreSQL the state of a server is not lost with its machine.
+@pytest.mark.engines("sqlite")
+@pytest.mark.parametrize(("kind", "phase", "victim"), LOST, ids=map("-".join, LOST))
+def test_a_process_that_is_killed_while_a_lost_server_is_replaced_costs_nothing(
+    network: Network, receiver: Receiver, stops: Path, kind: str, phase: str, victim: str
+) -> None:
+    _kill_in_phase(network, receiver, stops, kind, phase, victim)
+
+
+def _kill_in_phase(
     network: Network, receiver: Receiver, stops: Path, kind: str, phase: str, victim: str
 ) -> None:
     label = f"row{next(_NUMBERS)}"

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.integration.scenario import publish, settle
-from tests.network import Network, Receiver, until
+from tests.network import Engine, Network, Receiver, until
 
 TOPIC = "regions"
 #: as wide as a region is; regions are as far apart
@@ -18,11 +18,14 @@ WIDTH = 10
 
 @pytest.fixture(scope="module", params=[4, pytest.param(10, marks=pytest.mark.slow)])
 def regions(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, receiver: Receiver
+    request: pytest.FixtureRequest,
+    engine: Engine,
+    tmp_path_factory: pytest.TempPathFactory,
+    receiver: Receiver,
 ) -> Iterator[tuple[Network, dict[int, str]]]:
     """A network, and which server has which region: one each, as nothing overlaps."""
     options = ["--placement", "rtree", "--placement-spread", "0", "--load-factor", "0"]
-    running = Network(tmp_path_factory.mktemp("network"), request.param, dispatcher_options=options)
+    running = engine.network(tmp_path_factory.mktemp("network"), request.param, dispatcher_options=options)
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("EDN_EXCHANGE_SECONDS", "0.2")

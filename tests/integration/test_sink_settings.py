@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.sink_refusals import BEARER, TOKEN
-from tests.network import Hook, Network, until
+from tests.network import Engine, Hook, Network, until
 from tests.network.moving import move
 
 SERVERS = 2
@@ -82,12 +82,14 @@ def test_settings_survive_a_move_a_subtree_and_a_restart_of_everything(network: 
     network.http.delete("/v1/subscriptions/tree").raise_for_status()
 
 
-def test_no_file_of_the_network_has_a_credential_in_clear(network: Network, hook: Hook) -> None:
+def test_no_file_of_the_network_has_a_credential_in_clear(
+    engine: Engine, network: Network, hook: Hook
+) -> None:
     subscribe(network, "sealed", hook.url("/sealed"), credentials=BEARER)
-    files = [path for path in Path(network.folder).rglob("*") if path.is_file()]
-    assert any(path.name == "dispatcher.db" for path in files)
-    for path in files:
-        assert TOKEN.encode() not in path.read_bytes(), path
+    contents = engine.contents(network)
+    assert any(b"sealed" in content for content in contents.values())
+    for place, content in contents.items():
+        assert TOKEN.encode() not in content, place
 
 
 def test_the_command_line_sets_shows_and_removes_settings(

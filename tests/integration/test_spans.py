@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from edn import Client
-from tests.network import Hook, Network, until
+from tests.network import Engine, Hook, Network, until
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE = PARENT.split("-")[1]
@@ -67,9 +67,11 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture(scope="module")
-def network(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+def network(
+    engine: Engine, collector: Collector, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Network]:
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
-    running = Network(tmp_path_factory.mktemp("network"), 1, environment=environment)
+    running = engine.network(tmp_path_factory.mktemp("network"), 1, environment=environment)
     try:
         running.start()
         yield running

@@ -20,6 +20,9 @@ from tests.network import Network, Receiver, until
 from tests.programs import require
 
 SERVERS = 1
+
+# The system calls of processes on their own files.
+pytestmark = pytest.mark.engines("sqlite")
 TOPIC = "stocks.synced"
 
 _CALLS = "read,recvfrom,recvmsg,write,writev,sendto,sendmsg,pwrite64,fsync,fdatasync"

@@ -23,7 +23,7 @@ from cryptography import x509
 from websockets.sync.client import connect
 
 from edn.client import Client, UnreachableError
-from tests.network import Hook, Network, Process, until
+from tests.network import Engine, Hook, Network, Process, until
 from tests.network.processes import free_port
 
 TOPIC = "quotes"
@@ -79,8 +79,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @pytest.fixture(scope="module")
-def network(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    running = Network(
+def network(engine: Engine, files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    running = engine.network(
         tmp_path_factory.mktemp("network"), 1, tls=files.options, verify=files.context(), locked=True
     )
     try:

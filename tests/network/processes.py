@@ -210,7 +210,8 @@ class Network:
         """
         self._verify = verify
         self.folder = folder
-        self._database = list(database)
+        #: options of the database
+        self.database = list(database)
         self._environment = environment
         self._locked = locked
         self._dispatcher_options = [*dispatcher_options, *([] if locked else ["--open"])]
@@ -246,20 +247,20 @@ class Network:
 
     def _new_dispatcher(self, name: str, url: str) -> Process:
         store = ["--data", str(self.folder / name)]
-        if self._database:
-            store = [*self._database, "--name", name]
+        if self.database:
+            store = [*self.database, "--name", name]
         where = [*store, "--port", url.rpartition(":")[2]]
         options = [*self._options, *self._dispatcher_options]
         return Process(name, ["dispatcher", *where, *options], self.folder, self._environment)
 
     def new_server(self, name: str, *, data: Path | None = None) -> Process:
         """A server of this network, not started and not among `servers`."""
-        store = self._database or ["--data", str(data or self.folder / name)]
+        store = self.database or ["--data", str(data or self.folder / name)]
         return self._server(name, ["--id", name, *store])
 
     def new_spare(self, name: str, *options: str) -> Process:
         """A process that waits for a server's death, not started."""
-        return self._server(name, ["--spare", *self._database, *options])
+        return self._server(name, ["--spare", *self.database, *options])
 
     def _server(self, name: str, own: Sequence[str]) -> Process:
         where = [*own, "--port", "0"]

@@ -326,6 +326,23 @@ def test_a_failing_read_raises_to_its_caller_only(engine: Engine) -> None:
     engine.run(work)
 
 
+def test_expired_subscriptions_are_found_all_or_some(engine: Engine) -> None:
+    async def work(log: Log) -> None:
+        def insert(transaction: Transaction) -> None:
+            for number in range(4):
+                one = directory.Subscription(
+                    id=f"s{number}", version=1, owner="o", topic=1, filter=None, url="https://example.org/",
+                    recipient=None, expires=10 - number, server="s1", created=1,
+                )  # fmt: skip
+                directory.insert(transaction.connection, one, frozenset())
+
+        await log.submit(insert)
+        for limit, names in ((None, ["s3", "s2", "s1"]), (2, ["s3", "s2"])):
+            assert await log.reading(directory.expired, 9, limit) == names
+
+    engine.run(work)
+
+
 def test_reading_the_log_begins_after_an_offset_and_ends_near_the_limit(engine: Engine) -> None:
     async def work(log: Log) -> None:
         for _ in range(10):

@@ -255,6 +255,20 @@ class WriterConnection(_Dialect):
         assert pipeline is not None
         pipeline.sync()
 
+    def roll_back(self) -> None:
+        """Ends a transaction without an effect; raises `psycopg.Error` if the session is lost."""
+        with contextlib.suppress(psycopg.Error):
+            self.sync()
+        self.reset()
+        session = self.session
+        session.execute("ROLLBACK")
+        session.execute("DEALLOCATE ALL", prepare=False)
+        self.sync()
+        # The driver takes a statement for prepared that was skipped, because an earlier one of the pipeline
+        # failed. Every later transaction that uses it would be refused.
+        session._prepared.clear()
+        session._prepared._to_flush.clear()
+
     # -- operations -------------------------------------------------------------------------------------
 
     def end_operation(self) -> None:

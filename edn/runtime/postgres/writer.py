@@ -369,13 +369,8 @@ class PostgresWriter(GroupWriter[Context]):
         self.figures.seconds += clock.monotonic() - began
 
     def _roll_back(self) -> None:
-        connection = self.link.connection
         try:
-            with contextlib.suppress(psycopg.Error):
-                connection.sync()
-            connection.reset()
-            connection.session.execute("ROLLBACK")
-            connection.sync()
+            self.link.connection.roll_back()
         except psycopg.Error as error:
             self._disconnected(error)
 

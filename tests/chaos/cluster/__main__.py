@@ -59,7 +59,8 @@ def main(argv: list[str] | None = None) -> int:
         if not quiet:
             print(line, flush=True)
 
-    # The processes of the database are not children: they must be ended, whatever ends this one.
+    # A shell makes its background jobs ignore SIGINT. Both signals end the run in good order.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         tally = asyncio.run(run(plan, say))

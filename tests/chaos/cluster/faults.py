@@ -45,6 +45,8 @@ class Faults:
         #: (kind, role) of what was done; connections that were ended by it
         self.done: Counter[tuple[str, str]] = Counter()
         self.connections_ended = 0
+        #: faults that were carried out, by kind
+        self.kinds: Counter[str] = Counter()
         self.left_out: Counter[str] = Counter()
         #: seconds from the death of a server's process until another one is ready in its place
         self.takeovers: list[float] = []
@@ -55,7 +57,9 @@ class Faults:
         began = loop.time()
         for fault in schedule:
             self._say(f"{loop.time() - began:7.1f} s  {fault.what}")
+            left_out = self.left_out.total()
             await self._carry_out(fault)
+            self.kinds[fault.kind] += self.left_out.total() == left_out
             await asyncio.sleep(fault.gap)
             if not await self._database.await_whole(_WHOLE_SECONDS):
                 self.left_out["the database was not whole before the next fault"] += 1

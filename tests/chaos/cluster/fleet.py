@@ -116,7 +116,11 @@ class ClusterFleet:
         secret = folder / "secret"
         secret.write_text(_SECRET)
         secret.chmod(0o600)
+        keys = folder / "secret-keys"
+        keys.write_text("5e" * 32)
+        keys.chmod(0o600)
         self._shared = ["--host", "127.0.0.1", "--secret-file", str(secret), "--allow-loopback-sinks"]
+        self._shared += ["--secret-key-file", str(keys)]
         self.servers = [f"s{number}" for number in range(1, servers + 1)]
         #: processes that were started, dead ones too
         self.members: list[Member] = []
@@ -248,6 +252,13 @@ class ClusterFleet:
                     with contextlib.suppress(psutil.Error):
                         one.largest_rss = max(one.largest_rss, psutil.Process(one.pid).memory_info().rss)
             await asyncio.sleep(1.0)
+
+    def check_starts(self) -> None:
+        """Raise if a process has ended: before the first fault none may."""
+        for one in self.members:
+            if one.ended.is_set():
+                said = one.errors.read_text(errors="replace").strip() or "it said nothing"
+                raise RuntimeError(f"{one.name} did not start: {said.splitlines()[-1][:500]}")
 
     async def all_up(self, seconds: float) -> bool:
         """Wait until a dispatcher answers, and every server has a process."""

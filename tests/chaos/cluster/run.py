@@ -23,6 +23,7 @@ from tests.chaos.cluster.database import DatabaseCluster
 from tests.chaos.cluster.faults import Faults
 from tests.chaos.cluster.fleet import ClusterFleet
 from tests.chaos.cluster.schedule import Kind
+from tests.chaos.cluster.watchdog import FOLDERS, watching
 from tests.chaos.movers import Mover
 from tests.chaos.run import await_rest, count_dead_letters, create_topics, keep_logs
 from tests.chaos.sinks import Sink, open_sinks
@@ -77,11 +78,17 @@ class Plan:
     @property
     def required(self) -> Requirements:
         minutes = self.minutes * 0.5  # failovers take their share
+        kinds = {kind: int(least * minutes) for kind, least in _PER_MINUTE.items()}
+        if self.quick:
+            return Requirements(0, int(500 * minutes), int(15 * minutes), kinds)
+        share = self.minutes / FULL_MINUTES
         return Requirements(
             kills=0,
-            acknowledged_events=int(500 * minutes),
-            acknowledged_changes=int(15 * minutes),
-            kinds={kind: int(least * minutes) for kind, least in _PER_MINUTE.items()},
+            acknowledged_events=int(100_000 * share),
+            acknowledged_changes=int(5_000 * share),
+            kinds=kinds,
+            faults=int(60 * share),
+            fault_kinds=dict.fromkeys(self.kinds, int(3 * share)),
         )
 
 
@@ -91,30 +98,31 @@ async def run(plan: Plan, say: Callable[[str], None]) -> Tally:
     tally = Tally(plan.seed, plan.replay)
     began = time.monotonic()
     recording = plan.results / f"cluster-{plan.seed}.jsonl"
-    folder = Path(tempfile.mkdtemp(prefix="edn-cluster-"))
+    folder = Path(tempfile.mkdtemp(prefix=FOLDERS))
     os.chmod(folder, 0o755)  # noqa: PTH101  at once; the database runs as another user
-    try:
-        with Recorder(recording, clock_tolerance=3.5, settles_after=_SETTLES_AFTER) as recorder:
-            await _drive(plan, tally, recorder, folder, say)
-        tally.seconds = time.monotonic() - began
-        say("checking the recording")
-        checking = time.monotonic()
+    with watching(folder):
         try:
-            tally.report = await asyncio.to_thread(check_recording, recording)
-        except RecordingError as error:
-            say(f"the recording cannot be checked: {error.detail}")
-        tally.check_seconds = time.monotonic() - checking
-        if tally.exit_code(plan.required) == 0:
-            recording.unlink()
-        else:
-            tally.recording = recording
-        if tally.recording is not None or tally.clients.surprises:
+            with Recorder(recording, clock_tolerance=3.5, settles_after=_SETTLES_AFTER) as recorder:
+                await _drive(plan, tally, recorder, folder, say)
+            tally.seconds = time.monotonic() - began
+            say("checking the recording")
+            checking = time.monotonic()
+            try:
+                tally.report = await asyncio.to_thread(check_recording, recording)
+            except RecordingError as error:
+                say(f"the recording cannot be checked: {error.detail}")
+            tally.check_seconds = time.monotonic() - checking
+            if tally.exit_code(plan.required) == 0:
+                recording.unlink()
+            else:
+                tally.recording = recording
+            if tally.recording is not None or tally.clients.surprises:
+                keep_logs(folder, plan.results, plan.seed)
+        except BaseException:
             keep_logs(folder, plan.results, plan.seed)
-    except BaseException:
-        keep_logs(folder, plan.results, plan.seed)
-        raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+            raise
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
     return tally
 
 
@@ -143,7 +151,9 @@ async def _drive(
         await stack.enter_async_context(fleet.running())
         sinks = await open_sinks(recorder, plan.seed)
         try:
-            if not await fleet.all_up(_UP_SECONDS):
+            is_up = await fleet.all_up(_UP_SECONDS)
+            fleet.check_starts()
+            if not is_up:
                 raise RuntimeError(f"the network did not start; its logs are in {plan.results}")
             say("the network is up")
             http = await stack.enter_async_context(
@@ -216,7 +226,8 @@ async def _under_load(
     subscribers = [client(clients.Subscriber, "w", number) for number in range(1, 5)]
     async with asyncio.TaskGroup() as group:
         for publisher in publishers:
-            group.create_task(publisher.run(rate=30.0))
+            # Of a full run, about half of the time nothing can be published.
+            group.create_task(publisher.run(rate=30.0 if plan.quick else 45.0))
         for subscriber in subscribers:
             group.create_task(subscriber.run(addresses, most=30, rate=3.0))
         mover = Mover(fleet.url, fleet.servers, chance("mover"), ending)
@@ -227,6 +238,9 @@ async def _under_load(
         ending.set()
     tally.repartitions, tally.moved = mover.repartitions, mover.moved
     tally.faults, tally.left_out = faults.done, faults.left_out
+    tally.fault_kinds = faults.kinds
+    fewest = min(faults.kinds.values(), default=0)
+    tally.observed["faults, and of the rarest kind"] = f"{faults.kinds.total()}, {fewest}"
     tally.connections_ended = faults.connections_ended
     if faults.takeovers:
         longest = max(faults.takeovers)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from structlog.testing import capture_logs
 
 from edn.errors import Unavailable
-from edn.runtime.tasks import Tasks, periodic
+from edn.runtime.tasks import Tasks, lasting, periodic
 
 
 def test_a_periodic_step_that_fails_is_logged_and_run_again() -> None:
@@ -52,3 +53,20 @@ def test_the_death_of_a_task_is_logged_and_the_end_of_one_is_not() -> None:
     with capture_logs() as logs:
         asyncio.run(run())
     assert [(log["event"], log["task"]) for log in logs] == [("task_died", "mortal")]
+
+
+def test_a_task_that_must_last_starts_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edn.runtime.tasks.RESTART_SECONDS", 0.0)
+    failures = [ValueError("a bug"), Unavailable("the database does not answer")]
+    began = 0
+
+    async def work() -> None:
+        nonlocal began
+        began += 1
+        if failures:
+            raise failures.pop(0)
+
+    with capture_logs() as logs:
+        asyncio.run(lasting(work, "testing"))
+    assert began == 3
+    assert [(log["event"], log["task"]) for log in logs] == [("task_failed", "testing")] * 2

@@ -117,6 +117,21 @@ def test_a_resumption_that_is_read_late_lets_nothing_go(kit: Kit) -> None:
     assert sent(kit) == [("s", "e5"), ("s", "e3")]
 
 
+def test_a_resumption_that_is_read_late_with_the_next_pause_lets_nothing_go(kit: Kit) -> None:
+    """The log of a dead dispatcher: its successor sends the rest in one frame."""
+    kit.store(item("s"))
+    for log in (LOG, OTHER):
+        kit.frame(1, 3, activate(2, ("s", 1)), control(3, "pause", ids=["s"], revision=7), log=log)
+    resume, pause = control(4, "resume", ids=["s"], revision=8), control(5, "pause", ids=["s"], revision=9)
+    kit.frame(3, 6, resume, pause, events=[(6, EVENT)])
+    assert sent(kit) == []
+    kit.frame(3, 6, resume, pause, log=OTHER)
+    assert sent(kit) == []
+    kit.reopen()
+    kit.frame(6, 7, control(7, "resume", ids=["s"], revision=10))
+    assert sent(kit) == [("s", "e6")]
+
+
 def test_the_past_that_two_logs_keep_comes_before_what_is_new(kit: Kit) -> None:
     kit.store(item("s"))
     for log in (LOG, OTHER):
