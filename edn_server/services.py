@@ -34,6 +34,7 @@ from edn_server.ingest.undecided import Decider
 from edn_server.observe.delivery_status import DeliveryStatus
 from edn_server.observe.event_trace import EventTraces
 from edn_server.observe.server_status import ServerStatus
+from edn_server.sequences.settling import FedRows, Settling
 from edn_server.sinks import consent
 from edn_server.sinks.base import Sinks
 from edn_server.sinks.broker import BrokerSink
@@ -204,7 +205,9 @@ class Services:
             check_room=self.disk.check,
             subtract=self.notifier.subtract,
             on_applied=self._on_applied,
+            on_fed=self._on_fed,
         )
+        self._settling = Settling(store, self.registry, self.intake.take_frame_id, self._on_fed)
         self.delivery_status = DeliveryStatus(
             view=self.view,
             notifier=self.notifier,
@@ -272,6 +275,7 @@ class Services:
             asyncio.create_task(self.tls.watch(), name="tls"),
             asyncio.create_task(clock.keep(self._save_clock, self._step_clock), name="clock"),
             asyncio.create_task(self._decider.run(), name="undecided"),
+            asyncio.create_task(self._settling.run(), name="settling"),
         ]
 
     async def stop(self) -> None:
@@ -400,6 +404,20 @@ class Services:
         if events:
             self.notifier.recent.put(applied.frame_id, events)
         self._loop.call_soon_threadsafe(self._announce, applied)
+
+    def _on_fed(self, fed: FedRows) -> None:
+        """Pass sequences that were completed outside of a frame to delivery; in the writer's thread."""
+        if fed.events:
+            drops = fed.written.drops
+            applied = Applied(
+                protocol.FrameAck(0, 0),
+                rows=fed.written.ready,
+                addresses=fed.addresses,
+                frame_id=fed.frame_id,
+                entries=len(fed.events) - drops.total,
+                drops=drops,
+            )
+            self._on_applied(applied, fed.events)
 
     def _announce(self, applied: Applied) -> None:
         counters = self.notifier.counters

@@ -81,6 +81,10 @@ class Sequence(msgspec.Struct, frozen=True, omit_defaults=True):
         """Number of comparisons, as quotas count them."""
         return sum(Filter.parse(part.filter).predicates for _, part in self.roles)
 
+    def to_json(self) -> dict[str, Any]:
+        """Writes the stored form."""
+        return encode(self)
+
     def bind(self, schemas: Mapping[int, Schema]) -> BoundSequence:
         """Binds the filters to the schemas of their topics; raises `InvalidFilter` if one does not fit."""
         parts = [

@@ -151,9 +151,16 @@ class Kit:
         incarnation: int = 1,
         rings: Sequence[KeyRing] = (),
         credentials: dict[str, str] | None = None,
+        topics: Sequence[protocol.TopicInfo] = (),
     ) -> protocol.Stored:
         request = protocol.Store(
-            log, incarnation, info or topic(), list(items), list(rings), credentials=credentials or {}
+            log,
+            incarnation,
+            info or topic(),
+            list(items),
+            list(rings),
+            credentials=credentials or {},
+            topics=list(topics),
         )
         job = StoreVersions(self.registry, self.epoch, request, bind_filters(request))
         return self.writer.submit(job).result(30)
