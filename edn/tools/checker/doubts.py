@@ -58,9 +58,11 @@ class Doubts:
 
         It became due between `low` and `high`.
         """
-        if address in self._excused:
-            return EXCUSED
         pauses, resumes = life.of("pause"), life.of("resume")
+        # Buffered notifications go to the address at the time of delivery.
+        used = {effect.address for effect in life.effects if effect.alive} if pauses else {address}
+        if not self._excused.isdisjoint(used):
+            return EXCUSED
         for pause in pauses:
             resumed = min((one.end for one in resumes if one.sure and one.begin > pause.end), default=NEVER)
             if resumed == NEVER or _may_end(life, pause.begin, resumed):

@@ -24,6 +24,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from edn.tools.checker.doubts import CERTAIN, REASONS, Doubts
 from edn.tools.checker.history import History, Life
 from edn.tools.checker.published import Publishing, TopicEvents
@@ -204,7 +206,9 @@ class _SequenceJudge:
                 parts.append((1, {"topic": step["topic"], **step["unless"]}))
             for kind, part in parts:
                 events = self._history.topics[part["topic"]]
-                for index in events.columns.matching(part.get("filter"), 0, len(events.low)).tolist():
+                begin = int(np.searchsorted(events.highest, effect.begin))
+                end = max(begin, int(np.searchsorted(events.low, last, side="right")))
+                for index in events.columns.matching(part.get("filter"), begin, end).tolist():
                     roles[part["topic"], index][kind].add(place)
         keys: dict[tuple[Any, ...], list[_Candidate]] = defaultdict(list)
         for (topic, index), (steps, enders) in roles.items():
@@ -349,7 +353,7 @@ def _candidate(
         int(events.numbers[index]),
         int(events.low[index]),
         int(events.high[index]),
-        bool(events.sure[index]) and not bool(events.ambiguous[index]) and len(publishing.hopeful) == 1,
+        bool(events.sure[index]) and not bool(events.ambiguous[index]),
         int(events.via[index]),
         attempt.place,
         position,
