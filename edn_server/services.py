@@ -35,6 +35,7 @@ from edn_server.ingest.undecided import Decider
 from edn_server.observe.delivery_status import DeliveryStatus
 from edn_server.observe.event_trace import EventTraces
 from edn_server.observe.server_status import ServerStatus
+from edn_server.sequences.settling import FedRows, Settling
 from edn_server.sinks import consent
 from edn_server.sinks.base import Sinks
 from edn_server.sinks.broker import BrokerSink
@@ -205,7 +206,9 @@ class Services:
             check_room=self.disk.check,
             subtract=self.notifier.subtract,
             on_applied=self._on_applied,
+            on_fed=self._on_fed,
         )
+        self._settling = Settling(store, self.registry, self.intake.take_frame_id, self._on_fed)
         self.delivery_status = DeliveryStatus(
             view=self.view,
             notifier=self.notifier,
@@ -275,6 +278,7 @@ class Services:
                 ("tls", self.tls.watch),
                 ("clock", lambda: clock.keep(self._save_clock, self._step_clock)),
                 ("undecided", self._decider.run),
+                ("settling", self._settling.run),
             )
         ]
 
@@ -404,6 +408,20 @@ class Services:
         if events:
             self.notifier.recent.put(applied.frame_id, events)
         self._loop.call_soon_threadsafe(self._announce, applied)
+
+    def _on_fed(self, fed: FedRows) -> None:
+        """Pass sequences that were completed outside of a frame to delivery; in the writer's thread."""
+        if fed.events:
+            drops = fed.written.drops
+            applied = Applied(
+                protocol.FrameAck(0, 0),
+                rows=fed.written.ready,
+                addresses=fed.addresses,
+                frame_id=fed.frame_id,
+                entries=len(fed.events) - drops.total,
+                drops=drops,
+            )
+            self._on_applied(applied, fed.events)
 
     def _announce(self, applied: Applied) -> None:
         counters = self.notifier.counters

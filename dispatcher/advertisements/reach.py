@@ -36,6 +36,7 @@ from edn.arrays import Bools, Ints
 from edn.errors import EdnError
 from edn.model.filter import Filter, boxes_of
 from edn.model.schema import Schema
+from edn.model.sequence import is_sequence
 from edn.runtime.ownership import owned
 from edn.summary.overlap import Footprints, Sides
 
@@ -233,7 +234,12 @@ class _Filters(Sequence[Filter]):
 
     def __getitem__(self, place: int) -> Filter:  # type: ignore[override]  # no slices
         found = dict(directory.filters_of(self._connection, [self._serials[place]]))
-        return Filter.parse(found.get(self._serials[place]))
+        return _filter(found.get(self._serials[place]))
+
+
+def _filter(stored: Any) -> Filter:
+    """Return a stored filter; a sequence counts as everything, so that it is never dead."""
+    return Filter(None) if is_sequence(stored) else Filter.parse(stored)
 
 
 def _boxes(filter: Any, schema: Schema) -> Sequence[Sides]:
@@ -339,7 +345,7 @@ class Reach:
             if fields is None or not len(fields):
                 return None
             footprints = Footprints.of([_boxes(row.filter, fields.schema)])
-            [witness] = fields.witnesses(footprints, np.zeros(1, dtype=np.int64), [Filter.parse(row.filter)])
+            [witness] = fields.witnesses(footprints, np.zeros(1, dtype=np.int64), [_filter(row.filter)])
             return bool(witness >= 0)
 
         return [decide(row) for row in rows]

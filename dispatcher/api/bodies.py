@@ -54,6 +54,47 @@ FilterBody = Annotated[
         }
     ),
 ]
+_WATCH: dict[str, Any] = {
+    "topic": {"type": "string", "maxLength": 256},
+    "filter": {"anyOf": [{"type": "object"}, {"type": "string"}, {"type": "null"}]},
+}
+#: any type: errors of `edn.model.sequence` are better
+SequenceBody = Annotated[
+    Any,
+    Field(description="Steps of a sequence, in place of a filter: events that follow each other."),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {
+                    "type": "array",
+                    "minItems": 2,
+                    "maxItems": 16,
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            **_WATCH,
+                            "times": {"type": "integer", "minimum": 1, "maximum": 100},
+                            "unless": {"type": "object", "properties": _WATCH, "additionalProperties": False},
+                        },
+                        "additionalProperties": False,
+                    },
+                },
+                {"type": "null"},
+            ],
+            "examples": [
+                [{"topic": "logins", "filter": "ok == false", "times": 3}, {"filter": "ok == true"}]
+            ],
+        }
+    ),
+]
+ByBody = Annotated[
+    Any,
+    Field(description="Attributes of all topics of a sequence: events with different values never meet."),
+    WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]}),
+]
+Length = Annotated[
+    Any, WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}], "examples": ["PT5M"]})
+]
 Coordinate = Annotated[float, Field(strict=False, allow_inf_nan=False)]
 Location = Annotated[
     list[Coordinate] | None,
@@ -303,11 +344,17 @@ def _sink(body: SinkBody | None) -> Sink | None:
 
 
 class SubscriptionBody(Body):
-    topic: str = Field(
+    topic: str | None = Field(
+        None,
         max_length=256,
-        description="A topic or a subtree: `stocks.**` is `stocks` and all topics below it, `**` all topics.",
+        description="A topic or a subtree: `stocks.**` is `stocks` and all topics below it, `**` all topics. "
+        "With a sequence: the topic of steps that name none.",
     )
     filter: FilterBody = None
+    sequence: SequenceBody = None
+    by: ByBody = None
+    within: Length = Field(None, description="Longest time between the first and the last event.")
+    settle: Length = Field(None, description="How long events are put in order; at most one hour.")
     sink: SinkBody | None = Field(None, description=_SINK)
     expires: Expires = None
     id: Name | None = Field(None, description="An id chosen by the client makes the request idempotent.")
@@ -331,9 +378,13 @@ class SubscriptionBody(Body):
 
 
 class ChangeBody(Body):
-    """Replaces filter, sink and expiry."""
+    """Replaces filter or sequence, sink and expiry."""
 
     filter: FilterBody = None
+    sequence: SequenceBody = None
+    by: ByBody = None
+    within: Length = None
+    settle: Length = None
     sink: SinkBody | None = Field(None, description=_SINK)
     expires: Expires = None
 

@@ -19,7 +19,7 @@ from dispatcher.subscriptions.service import Subscriptions
 from dispatcher.subscriptions.topics import Topic
 from edn.api import subscriptions as api
 from edn.api.document import document
-from edn.errors import EdnError
+from edn.errors import EdnError, InvalidInput
 from edn.formats import strict_json
 from edn.http.asgi import StrictRoute
 from edn.model import namespace
@@ -98,15 +98,29 @@ def routes(
         # Listed with the topic or subtree that they belong to, like all others.
         return everywhere + await log.reading(directory.parents_of_all, everywhere)
 
-    @router.delete("", response_model=document(api.Ended))
+    @router.delete("", response_model=document(api.Ended), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def unsubscribe_covered(
         who: Who,
-        topic: Annotated[str, Query(max_length=256)],
-        filter: Annotated[str, Query(max_length=65_536, description="a filter as text or as JSON")],
+        topic: Annotated[str | None, Query(max_length=256)] = None,
+        filter: Annotated[
+            str | None, Query(max_length=65_536, description="a filter as text or as JSON")
+        ] = None,
         owner: Annotated[str | None, Query(max_length=128)] = None,
+        sequence: Annotated[
+            str | None, Query(max_length=65_536, description="steps of a sequence, as JSON")
+        ] = None,
     ) -> Any:
-        """Delete all subscriptions of an owner whose filters this filter covers."""
+        """Delete all subscriptions of an owner whose filters this filter covers, or whose sequences."""
+        if (filter is None) == (sequence is None):
+            raise InvalidInput("one of filter and sequence must be given", pointer="/filter")
+        if sequence is not None:
+            steps = strict_json.decode(sequence.encode())
+            first, bound = await requests.bind_sequence(steps, topic, who)
+            keys = await subscriptions.delete_covered_sequences(first, owner or who.name, bound)
+            return {"ids": [namespace.public_id(key) for key in keys]}
+        if topic is None or filter is None:
+            raise InvalidInput("topic must be given with a filter", pointer="/topic")
         place = await requests.resolve(topic, who)
         given = strict_json.decode(filter.encode()) if filter.lstrip().startswith("{") else filter
         try:
@@ -116,8 +130,9 @@ def routes(
         except EdnError as error:
             error.pointer = "/filter" + (error.pointer or "")
             raise
-        ended = await subscriptions.delete_covered(place, owner or who.name, parsed)
-        return {"ids": [namespace.public_id(key) for key in ended]}
+        ended, left = await subscriptions.delete_covered(place, owner or who.name, parsed)
+        found = {"ids": [namespace.public_id(key) for key in ended]}
+        return {**found, "sequences": left} if left else found
 
     @router.get("/{id}", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
@@ -126,7 +141,10 @@ def routes(
         found = await requests.find(who, id)
         view = await requests.full_view(found, who)
         [view["advertised"]] = await reach.advertised([found])
-        return {**view, "delivery": await delivery.delivery_state(log, calls, found)}
+        state = await delivery.delivery_state(log, calls, found)
+        if state is not None and state.sequence is not None:
+            view["sequence_state"] = state.sequence
+        return {**view, "delivery": state}
 
     @router.put("/{id}", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
@@ -158,7 +176,7 @@ def routes(
         found = await requests.find(who, id)
         if body is not None and body.sink is not None:
             expires = None if found.expires is None else rfc3339(found.expires)
-            changed = Change(filter=found.filter, sink=body.sink.request(), expires=expires)
+            changed = Change(stored=found.filter, sink=body.sink.request(), expires=expires)
             await requests.change(id, changed, who)
         return requests.view(await subscriptions.pause(found.id, False), who)
 

@@ -20,10 +20,10 @@ from dispatcher.servers.registry import ServerRegistry
 from dispatcher.servers.summaries import Summaries
 from dispatcher.store.changes import Gap, described
 from dispatcher.subscriptions.replay import Replay
+from dispatcher.subscriptions.sequences.binding import bind_stored, further_topics, rects_on
 from dispatcher.subscriptions.topics import Topics
 from edn import protocol
 from edn.errors import EdnError
-from edn.model.filter import Filter
 from edn.model.rect import Rects
 from edn.runtime.ownership import owned
 
@@ -86,11 +86,13 @@ class ForeignChanges:
             if one.subtree is not None or topic is None or self._registry.get(one.server) is None:
                 continue  # it has ended: a later change tells it
             try:
-                rects = Filter.parse(one.filter).bind(topic.schema).rects()
+                further = further_topics(one.filter, self._topics.by_uid)
+                bound = bind_stored(one.filter, topic, further)
             except EdnError as error:
                 logger.warning("filter_not_bound", subscription=one.id, reason=str(error))
                 self._summaries.distrust(one.server)
                 continue
-            together[one.server, one.topic, epoch, seq].append(rects)
+            for uid in (one.topic, *(other.uid for other in further)):
+                together[one.server, uid, epoch, seq].append(rects_on(bound, uid))
         for (server, uid, epoch, seq), rects_of in together.items():
             self._summaries.widen(server, uid, rects_of, protocol.Stored(epoch, seq))

@@ -54,6 +54,7 @@ from edn.model.filter.advertisement import BoundAdvertisement
 from edn.model.filter.reasons import reasons
 from edn.model.namespace import public_id
 from edn.model.rect import Rects
+from edn.model.sequence import UNLESS, decode, is_sequence
 from edn.runtime.ownership import owned
 
 #: limit of subscriptions that a server names
@@ -131,9 +132,11 @@ class Explainer:
             clauses=[],
             server=asked.server or None,
             paused=asked.paused,
-            filter=asked.filter,
+            filter=None if is_sequence(asked.filter) else asked.filter,
             text=None,
         )
+        if is_sequence(asked.filter):
+            return await self._asked_sequence(topic, asked, found, line)
         if asked.subtree is None and asked.topic != topic.uid:
             return replace(found, failure="it is a subscription to another topic")
         if asked.subtree is not None and not namespace.includes(asked.subtree, topic.path):
@@ -152,6 +155,30 @@ class Explainer:
         # In a thread, because a filter may be slow.
         matches, clauses = await asyncio.to_thread(evaluate)
         return replace(found, matches=matches, clauses=clauses)
+
+    async def _asked_sequence(
+        self, topic: Topic, asked: directory.Subscription, found: AskedSubscription, line: bytes
+    ) -> AskedSubscription:
+        """Explain which steps of a sequence an event matches; its server knows which one is awaited."""
+        sequence = decode(asked.filter)
+        texts = [f"step {place}" for place in range(1, len(sequence.steps) + 1)]
+        names = {role: texts[role] for role in range(len(texts))}
+        names |= {UNLESS + role: f"the unless of {text}" for role, text in enumerate(texts)}
+        if topic.uid not in sequence.topics:
+            return replace(found, failure="no step of the sequence is on this topic")
+        own = [(names[role], part) for role, part in sequence.roles if part.topic == topic.uid]
+
+        def evaluate() -> list[str]:
+            values = topic.schema.values(line)
+            return [
+                name for name, part in own if Filter.parse(part.filter).bind(topic.schema).matches(values)
+            ]
+
+        try:
+            matching = await asyncio.to_thread(evaluate)
+        except EdnError as error:
+            return replace(found, failure=f"a filter of the sequence does not fit the topic: {error.detail}")
+        return replace(found, matches=bool(matching), clauses=matching)
 
     async def _server(
         self, topic: Topic, server: str, routed: bool, point: Floats, question: protocol.Explain
@@ -190,7 +217,8 @@ class Explainer:
                 one,
                 id=public_id(one.id),
                 recipient=stored.recipient if stored else None,
-                filter=stored.filter if stored else None,
+                filter=stored.filter if stored and not is_sequence(stored.filter) else None,
+                step=one.step or None,
             )
             for one, stored in found
         ]
@@ -303,7 +331,11 @@ class Explainer:
         async for page in self._pages(topic):
 
             def compare(page: list[directory.Subscription] = page) -> list[tuple[str, bool, bool]]:
-                stored = [(one.id, Filter.parse(one.filter).bind(topic.schema)) for one in page]
+                stored = [
+                    (one.id, Filter.parse(one.filter).bind(topic.schema))
+                    for one in page
+                    if not is_sequence(one.filter)
+                ]
                 return [(id, bound.covers(other), other.covers(bound)) for id, other in stored]
 
             # In a thread, so that publishers do not wait for it.

@@ -40,6 +40,7 @@ RETRY_SECONDS = 0.5
 
 _departed = protocol.Decoder(protocol.Departed)
 _kept = protocol.Decoder(protocol.BufferedPage)
+_progress = protocol.Decoder(protocol.ProgressPage)
 _taken = protocol.Decoder(protocol.Accepted)
 
 
@@ -165,7 +166,7 @@ class Handover:
         failed: set[str] = set()
         for name in departed.keeping:
             try:
-                await self._hand_over(source, moves[name])
+                await self._hand_over(source, moves[name], has_monitor=name in departed.monitored)
             except EdnError as error:
                 failed.add(name)  # its new server is offline; the others need not wait
                 logger.warning("handover_failed", subscription=name, reason=str(error))
@@ -193,9 +194,14 @@ class Handover:
             return ()
         return parts
 
-    async def _hand_over(self, source: str, move: Migration) -> None:
-        """Copy the buffered notifications of a subscription, then delete them on the old server."""
+    async def _hand_over(self, source: str, move: Migration, *, has_monitor: bool) -> None:
+        """Copy the buffered notifications of a subscription, then delete them on the old server.
+
+        `has_monitor`: it is a sequence, whose half matches follow.
+        """
         await self._copy_kept(source, move)
+        if has_monitor:
+            await self._copy_progress(source, move)
         forget = protocol.Departures([], forget=[move.subscription])
         await self._tell(source, "/internal/departures", forget)
         await self._log.submit(lambda transaction: repartitions.mark_handed_over(transaction, move))
@@ -207,6 +213,16 @@ class Handover:
             page = _kept.decode(await self._tell(source, "/internal/departures/kept", question))
             page = msgspec.structs.replace(page, version=move.version)
             taken = _taken.decode(await self._tell(move.destination, "/internal/arrivals/kept", page))
+            if taken.unknown or (page.final and taken.position >= page.upto):
+                return
+            position = taken.position
+
+    async def _copy_progress(self, source: str, move: Migration) -> None:
+        position = 0
+        while True:
+            question = protocol.ProgressQuery(move.subscription, move.version, position)
+            page = _progress.decode(await self._tell(source, "/internal/departures/progress", question))
+            taken = _taken.decode(await self._tell(move.destination, "/internal/arrivals/progress", page))
             if taken.unknown or (page.final and taken.position >= page.upto):
                 return
             position = taken.position

@@ -39,10 +39,11 @@ from dispatcher.subscriptions.lifecycle import (
     check_topic,
     replay_of,
 )
+from dispatcher.subscriptions.sequences.binding import bind_stored, further_topics
 from dispatcher.subscriptions.sinks import is_stream
 from dispatcher.subscriptions.topics import Topic, Topics
-from edn.errors import EdnError
-from edn.model.filter import Filter
+from edn.errors import EdnError, NotFound
+from edn.model.sequence import is_sequence
 
 #: called in the transaction of a batch, with its outcome
 Also = Callable[[Transaction, "Outcome"], None]
@@ -140,9 +141,17 @@ class Mover:
         for id, server in wanted.items():
             found = directory.find(connection, id)
             topic = None if found is None else self._topics.by_uid(found.topic)
-            binding = None if topic is None else self._bindings.hosts_of(topic.path)
+            further = None if found is None else self._further(found)
+            paths = [] if topic is None else [one.path for one in (topic, *(further or ()))]
+            binding = self._bindings.hosts_of_all(paths)
             is_bound_elsewhere = bool(server) and binding is not None and not binding.allows(server)
-            if found is None or topic is None or found.server == server or is_bound_elsewhere:
+            if (
+                found is None
+                or topic is None
+                or further is None
+                or found.server == server
+                or is_bound_elsewhere
+            ):
                 outcome.skipped.append(id)
                 continue
             moving = repartitions.is_moving(connection, id)
@@ -152,24 +161,31 @@ class Mover:
                 chosen.append((found, topic, server, moving))
         return chosen
 
+    def _further(self, found: Subscription) -> tuple[Topic, ...] | None:
+        """Return the other topics of a sequence; None if one was deleted."""
+        try:
+            return further_topics(found.filter, self._topics.by_uid)
+        except NotFound:
+            return None
+
     def _bind(
         self, chosen: Sequence[tuple[Subscription, Topic, str, bool]], lost: Mapping[str, int]
     ) -> list[_Move]:
         """Bind the filters of subscriptions to new versions; in a thread, because it is slow."""
         now = self._log.next_version()
-        return [
-            _Move(
-                found,
-                PendingVersion(
-                    replace(found, server=server, version=max(found.version + 1, now)),
-                    topic,
-                    Filter.parse(found.filter).bind(topic.schema),
-                    # If the lost server was the destination of a migration, the server before it delivers.
-                    arriving=found.server not in lost or moving,
-                ),
+        moves = []
+        for found, topic, server, moving in chosen:
+            further = further_topics(found.filter, self._topics.by_uid)
+            item = PendingVersion(
+                replace(found, server=server, version=max(found.version + 1, now)),
+                topic,
+                bind_stored(found.filter, topic, further),
+                # If the lost server was the destination of a migration, the server before it delivers.
+                arriving=found.server not in lost or moving,
+                further=further,
             )
-            for found, topic, server, moving in chosen
-        ]
+            moves.append(_Move(found, item))
+        return moves
 
     def _place(self, moves: Sequence[_Move], outcome: Outcome) -> list[_Move]:
         """Choose the missing servers; skip subscriptions that are on the chosen one already."""
@@ -177,7 +193,7 @@ class Mover:
         for move in moves:
             item, one = move.item, move.item.subscription
             if not one.server:
-                candidate = replace(item.candidate(), binding=self._bindings.hosts_of(item.topic.path))
+                candidate = replace(item.candidate(), binding=self._bindings.hosts_of_all(item.paths))
                 one = replace(one, server=self._placing.choose(candidate))
             if one.server == move.before.server:
                 outcome.skipped.append(one.id)
@@ -228,7 +244,8 @@ def _append_records(
         named = (after.id, after.version)
         departing[move.before.server].append(named)
         arriving[after.server].append(named)
-        if move.before.server in lost:
+        # A sequence begins anew: its half matches are lost, and replays of topics are not in one order.
+        if move.before.server in lost and not is_sequence(after.filter):
             replayed[after.server].append(move.item)
             cursors[after.id] = lost[move.before.server]
     for server, versions in departing.items():
@@ -266,5 +283,5 @@ def _record_migration(transaction: Transaction, move: _Move, batch: _Batch) -> N
         repartitions.redirect_move(transaction, after.id, before.version, after.version, after.server)
     else:
         # The rows of a stream are buffered, too: it is read from the server of its subscription.
-        buffered = after.paused or is_stream(after.url)
+        buffered = after.paused or is_stream(after.url) or is_sequence(after.filter)
         repartitions.insert_move(transaction, after.id, after.version, before.server, after.server, buffered)

@@ -13,6 +13,7 @@ from edn.arrays import Floats
 from edn.errors import InvalidFilter
 from edn.model.filter import Filter
 from edn.model.schema import Schema
+from edn.model.sequence import decode, is_sequence
 
 MAX_SUBSCRIPTIONS = 50_000
 
@@ -56,7 +57,8 @@ def _hosted(connection: Connection, schemas: Mapping[int, Schema], server: str) 
         centre = np.empty(0)
         if topic in schemas:
             try:
-                rects = Filter.parse(filter).bind(schemas[topic]).rects()
+                first = decode(filter).steps[0].filter if is_sequence(filter) else filter
+                rects = Filter.parse(first).bind(schemas[topic]).rects()
             except InvalidFilter:
                 continue
             if len(rects):

@@ -20,7 +20,7 @@ from dispatcher.store import topic_rows
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Kind, Transaction
 from dispatcher.store.topic_rows import Binding
-from edn.errors import InvalidInput, NotFound
+from edn.errors import Conflict, InvalidInput, NotFound
 from edn.index import engine_name
 from edn.model import namespace
 from edn.runtime.ownership import owned
@@ -58,6 +58,28 @@ class Bindings:
             if found is not None and found.servers is not None:
                 return found
         return None
+
+    def hosts_of_all(self, paths: Sequence[str]) -> Binding | None:
+        """Return a binding that restricts the servers as those of several topics together do, if any.
+
+        Raises `Conflict` if no server may host subscriptions to all of them.
+        """
+        found: Binding | None = None
+        for path in paths:
+            other = self.hosts_of(path)
+            if other is None or other.servers is None:
+                continue
+            if found is None or found.servers is None:
+                found = other
+                continue
+            both = tuple(server for server in found.servers if server in other.servers)
+            if not both:
+                raise Conflict(
+                    f'one server must host all steps of a sequence: route "{found.name}" binds to '
+                    f'{", ".join(found.servers)}, route "{other.name}" to {", ".join(other.servers)}'
+                )
+            found = Binding(f"{found.name}, {other.name}", both, None, other.created)
+        return found
 
     async def put(
         self, name: str, servers: Sequence[str] | None, engine: str | None, known: Sequence[str]

@@ -30,6 +30,7 @@ from edn.errors import InvalidInput
 from edn.formats import sink_settings
 from edn.model import namespace
 from edn.model.filter import Filter
+from edn.model.sequence import decode, is_sequence
 from edn.runtime.sql import SealedColumn
 
 
@@ -114,16 +115,33 @@ def find_live(connection: Connection, subscription: str, now: int) -> Subscripti
     return None if found is None or found.is_expired(now) else found
 
 
-def insert(connection: Connection, new: Subscription, attributes: frozenset[str]) -> None:
-    """Insert a subscription with its serial, or with the next one if it has none or the serial is used."""
+def insert(
+    connection: Connection,
+    new: Subscription,
+    attributes: frozenset[str],
+    further: Mapping[int, frozenset[str]] | None = None,
+) -> None:
+    """Insert a subscription with its serial, or with the next one if it has none or the serial is used.
+
+    `further`: the other topics of a sequence, each with the attributes that it uses.
+    """
     row = _row(new, attributes)
     if not new.serial or has_rows(connection, "SELECT 1 FROM subscriptions WHERE serial = ?", new.serial):
         row["serial"] = connection.next_ids("subscriptions", 1)
     insert_row(connection, "subscriptions", row)
+    if further:
+        _insert_topics(connection, new.id, further)
 
 
-def replace(connection: Connection, changed: Subscription, attributes: frozenset[str]) -> None:
+def replace(
+    connection: Connection,
+    changed: Subscription,
+    attributes: frozenset[str],
+    further: Mapping[int, frozenset[str]] | None = None,
+) -> None:
     """Update filter, sink and expiry of a subscription."""
+    connection.execute("DELETE FROM sequence_topics WHERE subscription = ?", (changed.id,))
+    _insert_topics(connection, changed.id, further or {})
     row = _row(changed, attributes)
     connection.execute(
         f"UPDATE subscriptions SET {', '.join(f'{name} = ?' for name in _CHANGEABLE)}, renewed = 0"
@@ -132,9 +150,20 @@ def replace(connection: Connection, changed: Subscription, attributes: frozenset
     )
 
 
+def _insert_topics(connection: Connection, id: str, further: Mapping[int, frozenset[str]]) -> None:
+    connection.executemany(
+        "INSERT INTO sequence_topics (subscription, topic, attributes) VALUES (?, ?, ?)",
+        [(id, topic, json.dumps(sorted(names))) for topic, names in further.items()],
+    )
+
+
+def _predicates(stored: Any) -> int:
+    return decode(stored).predicates if is_sequence(stored) else Filter.parse(stored).predicates
+
+
 def _row(one: Subscription, attributes: frozenset[str]) -> dict[str, Any]:
     # The predicates of a subtree subscription are counted once, not per member.
-    predicates = 0 if namespace.is_member(one.id) else Filter.parse(one.filter).predicates
+    predicates = 0 if namespace.is_member(one.id) else _predicates(one.filter)
     return row_of(
         one,
         filter=_json(one.filter),
@@ -163,6 +192,7 @@ def pause(connection: Connection, subscription: str, paused: bool) -> None:
 
 def delete(connection: Connection, subscription: str) -> None:
     connection.execute("DELETE FROM subscriptions WHERE id = ?", (subscription,))
+    connection.execute("DELETE FROM sequence_topics WHERE subscription = ?", (subscription,))
 
 
 def page(
@@ -220,16 +250,20 @@ def page(
     elif below is not None:
         stem = namespace.path_prefix(below)
         found = rows(connection.any_of("topic"), connection.array(topics))
+        found += rows(f"id IN ({_SEQUENCES} WHERE {connection.any_of('topic')})", connection.array(topics))
         found += of_subtrees(_INSIDE, stem, stem, stem)
     else:
         having = "EXISTS (SELECT 1 FROM subscriptions m WHERE m.id = subscriptions.id || ?)"
         found = [one for topic in topics for one in rows("topic = ?", topic)]
+        found += [one for topic in topics for one in rows(f"id IN ({_SEQUENCES} WHERE topic = ?)", topic)]
         found += [one for topic in topics for one in of_subtrees(having, namespace.member_id("", topic))]
-    found.sort(key=lambda one: one.serial)
+    found = sorted({one.serial: one for one in found}.values(), key=lambda one: one.serial)
     following = encode_cursor(found[limit - 1].serial) if len(found) > limit else None
     return found[:limit], following
 
 
+#: sequences that name a topic after their first step
+_SEQUENCES = "SELECT subscription FROM sequence_topics"
 #: condition: the subtree lies inside another of the same tenant; its three parameters are the stem of that
 _INSIDE = "substr(subtree, 1, length(?)) = ? AND instr(subtree, '/') = instr(?, '/')"
 
@@ -263,7 +297,9 @@ def family(connection: Connection, found: Subscription) -> list[Subscription]:
 def places_of_topic(connection: Connection, topic: int) -> list[tuple[str, str]]:
     """Return (server, id) of the subscriptions to a topic, including members."""
     return connection.execute(
-        "SELECT server, id FROM subscriptions WHERE topic = ? ORDER BY serial", (topic,)
+        f"SELECT server, id FROM subscriptions WHERE topic = ? OR id IN ({_SEQUENCES} WHERE topic = ?)"
+        " ORDER BY serial",
+        (topic, topic),
     ).fetchall()
 
 
@@ -339,7 +375,11 @@ def filters_of(connection: Connection, serials: Collection[int]) -> Iterator[tup
 def attribute_users(connection: Connection, topic: int, attributes: set[str]) -> dict[str, str]:
     """Return the attributes that filters of a topic use, each with one of the subscriptions."""
     used: dict[str, str] = {}
-    for id, names in connection.execute("SELECT id, attributes FROM subscriptions WHERE topic = ?", (topic,)):
+    for id, names in connection.execute(
+        "SELECT id, attributes FROM subscriptions WHERE topic = ?"
+        " UNION ALL SELECT subscription, attributes FROM sequence_topics WHERE topic = ?",
+        (topic, topic),
+    ):
         for attribute in attributes.intersection(json.loads(names)):
             used.setdefault(attribute, id)
     return used
@@ -355,14 +395,17 @@ def attributes_of(connection: Connection, subscription: str) -> list[str]:
 
 def is_subscribed(connection: Connection, topic: int) -> bool:
     """Return whether a topic has subscriptions, including members."""
-    return has_rows(connection, "SELECT 1 FROM subscriptions WHERE topic = ? LIMIT 1", topic)
+    return has_rows(connection, "SELECT 1 FROM subscriptions WHERE topic = ? LIMIT 1", topic) or has_rows(
+        connection, "SELECT 1 FROM sequence_topics WHERE topic = ? LIMIT 1", topic
+    )
 
 
 def count(connection: Connection, topic: int, *, members: bool = True) -> int:
     """Count the subscriptions to a topic, with or without members."""
     # Without the condition SQLite reads the index alone.
     only = "" if members else f" AND instr(id, '{namespace.MEMBER}') = 0"
-    return read_int(connection, f"SELECT count(*) FROM subscriptions WHERE topic = ?{only}", topic)
+    plain = read_int(connection, f"SELECT count(*) FROM subscriptions WHERE topic = ?{only}", topic)
+    return plain + read_int(connection, "SELECT count(*) FROM sequence_topics WHERE topic = ?", topic)
 
 
 def count_by_server(connection: Connection, topic: int | None = None) -> dict[str, int]:

@@ -40,6 +40,9 @@ from edn.runtime.disk import Disk, Space
 from edn.runtime.group_writer import GroupWriter, Mode, Operation
 from edn.runtime.sql import check_keys
 
+#: microseconds by which the clocks of one transaction differ because they are read one after the other
+SAME_INSTANT = 50_000
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -359,13 +362,17 @@ class Log(ABC):
     # -- the writer thread ------------------------------------------------------------------------------
 
     def transaction(self) -> Transaction:
-        now = self.now()
+        now, estimate = self.now(), self.estimate()
+        if estimate - now < SAME_INSTANT:
+            # Read one after the other. A stamp that equals the time of its record was made by the log, which
+            # orders the events of a request for sequences (`edn_server.ingest.apply_frame`).
+            estimate = now
         return Transaction(
             self.connection,
             Stream(self.id, self.incarnation, self.head),
             now,
             self.steady(),
-            max(now, self.estimate()),
+            max(now, estimate),
             shared=self.shared,
         )
 

@@ -201,7 +201,9 @@ def insert(transaction: Transaction, topic: Topic) -> None:
 def delete(transaction: Transaction, uid: int) -> None:
     """Delete a topic, its subscriptions and its event ids, and end the availability of its events."""
     connection = transaction.connection
-    connection.execute("DELETE FROM subscriptions WHERE topic = ?", (uid,))
+    sequences = "SELECT subscription FROM sequence_topics WHERE topic = ?"
+    connection.execute(f"DELETE FROM subscriptions WHERE topic = ? OR id IN ({sequences})", (uid, uid))
+    connection.execute("DELETE FROM sequence_topics WHERE subscription NOT IN (SELECT id FROM subscriptions)")
     connection.execute("DELETE FROM event_ids WHERE topic = ?", (uid,))
     connection.execute("DELETE FROM advertisements WHERE topic = ?", (uid,))
     # The records stay for servers that lag.

@@ -29,9 +29,11 @@ from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions.lifecycle import PendingVersion, Stored, append_versions, store_item
+from dispatcher.subscriptions.sequences.binding import rects_on
 from dispatcher.subscriptions.topics import Topic
 from edn import protocol
-from edn.errors import EdnError
+from edn.errors import Conflict, EdnError
+from edn.model.rect import Rects
 from edn.runtime.tasks import Tasks
 
 logger = structlog.get_logger()
@@ -79,7 +81,7 @@ class SubscriptionInstaller:
                     item.bound.rects(),
                     one.location,
                     suggested.get(one.id) if suggested else None,
-                    self._bindings.hosts_of(item.topic.path),
+                    self._bindings.hosts_of_all(item.paths),
                 )
                 [server] = self._placing.place([candidate])
                 placed.append(replace(item, subscription=replace(one, server=server)))
@@ -90,6 +92,18 @@ class SubscriptionInstaller:
             self.release_capacity(Counter(item.subscription.server for item in placed))
             raise
         return placed
+
+    def check_host(self, item: PendingVersion) -> None:
+        """Raise `Conflict` if the bindings of a changed sequence's topics do not allow its server."""
+        if not item.further:
+            return
+        binding = self._bindings.hosts_of_all(item.paths)
+        server = item.subscription.server
+        if binding is not None and not binding.allows(server):
+            raise Conflict(
+                f'route "{binding.name}" binds the topics of the sequence to '
+                f"{', '.join(binding.servers or ())}, and the subscription is on {server}"
+            )
 
     async def install(
         self,
@@ -169,17 +183,28 @@ class SubscriptionInstaller:
             messages = [store_item(item.subscription, item.topic, item.arriving) for item in some]
             settings = {item.subscription.settings for item in some} - {""}
             credentials = await log.reading(directory.read_credentials, settings) if settings else {}
+            others = {one.uid: one for item in some for one in sorted(item.further, key=_revision)}
             request = protocol.Store(
-                log.id, log.incarnation, topic.info(), messages, rings, ask_consent, credentials
+                log.id,
+                log.incarnation,
+                topic.info(),
+                messages,
+                rings,
+                ask_consent,
+                credentials,
+                [one.info() for one in others.values() if one.uid != topic.uid],
             )
             stored = await self._calls.store(server, request)
-            self._widen(server, topic, some, stored)
+            self._widen(server, some, stored)
         return stored
 
-    def _widen(
-        self, server: str, topic: Topic, items: Sequence[PendingVersion], stored: protocol.Stored
-    ) -> None:
-        self._summaries.widen(server, topic.uid, [item.bound.rects() for item in items], stored)
+    def _widen(self, server: str, items: Sequence[PendingVersion], stored: protocol.Stored) -> None:
+        by_topic: dict[int, list[Rects]] = {}
+        for item in items:
+            for topic in item.topics:
+                by_topic.setdefault(topic.uid, []).append(rects_on(item.bound, topic.uid))
+        for uid, rects in by_topic.items():
+            self._summaries.widen(server, uid, rects, stored)
 
     async def discard(self, items: Sequence[PendingVersion]) -> None:
         """Delete stored versions from their servers, through the log."""
@@ -202,3 +227,7 @@ class SubscriptionInstaller:
             with contextlib.suppress(EdnError):
                 await self._log.submit(forget)
                 return
+
+
+def _revision(topic: Topic) -> int:
+    return topic.revision

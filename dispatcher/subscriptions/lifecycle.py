@@ -14,11 +14,11 @@ from dispatcher.store import directory, replays, topic_rows
 from dispatcher.store.directory import Subscription
 from dispatcher.store.interface import Kind, Transaction
 from dispatcher.store.replays import Replay
+from dispatcher.subscriptions.sequences.binding import Bound, attributes_on, further_attributes
 from dispatcher.subscriptions.topics import Topic
 from edn import protocol
 from edn.errors import Conflict, NotFound, Unavailable
 from edn.model import namespace
-from edn.model.filter import BoundFilter
 
 #: (server, topic) → answer of the server to a store request
 Stored = Mapping[tuple[str, int], protocol.Stored]
@@ -37,12 +37,23 @@ class PendingVersion:
     """A new version of a subscription to a topic, before it is activated."""
 
     subscription: Subscription
+    #: that of the first step, if it is a sequence
     topic: Topic
-    bound: BoundFilter
+    bound: Bound
     #: network time of the first replayed event; None: no replay
     since: int | None = 0
     #: it comes from another server, which may still have notifications to deliver
     arriving: bool = False
+    #: the other topics of a sequence
+    further: tuple[Topic, ...] = ()
+
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        return (self.topic, *self.further)
+
+    @property
+    def paths(self) -> list[str]:
+        return [topic.path for topic in self.topics]
 
     def candidate(self) -> Candidate:
         """Return the version as placement sees it."""
@@ -78,16 +89,17 @@ def find_live(transaction: Transaction, subscription: str) -> Subscription:
 
 
 def check_topic(transaction: Transaction, item: PendingVersion) -> None:
-    """Raise if the topic was deleted, or lost an attribute of the filter, since the filter was bound."""
-    found = topic_rows.revision(transaction.connection, item.topic.uid)
-    if found is None:
-        raise NotFound(f'topic "{item.topic.name}" does not exist: it was deleted during the request')
-    revision, types = found
-    if revision == item.topic.revision:
-        return
-    for name in item.bound.attributes:
-        if types.get(name) != item.topic.schema.attributes[name]:
-            raise Conflict(f'the schema of topic "{item.topic.name}" changed during the request: try again')
+    """Raise if a topic was deleted, or lost an attribute of the filter, since the filter was bound."""
+    for topic in item.topics:
+        found = topic_rows.revision(transaction.connection, topic.uid)
+        if found is None:
+            raise NotFound(f'topic "{topic.name}" does not exist: it was deleted during the request')
+        revision, types = found
+        if revision == topic.revision:
+            continue
+        for name in attributes_on(item.bound, topic.uid):
+            if types.get(name) != topic.schema.attributes[name]:
+                raise Conflict(f'the schema of topic "{topic.name}" changed during the request: try again')
 
 
 def begin(transaction: Transaction, items: Sequence[PendingVersion], stored: Stored) -> list[Replay]:
@@ -98,7 +110,8 @@ def begin(transaction: Transaction, items: Sequence[PendingVersion], stored: Sto
         check_topic(transaction, item)
         one = item.subscription
         check_free(transaction, one.id)
-        directory.insert(transaction.connection, one, item.bound.attributes)
+        further = further_attributes(item.bound)
+        directory.insert(transaction.connection, one, item.bound.attributes, further)
         answered = stored[one.server, item.topic.uid]
         transaction.note(Kind.SUBSCRIPTION, one.id, server=one.server, more=1, stored=answered)
         if one.paused:

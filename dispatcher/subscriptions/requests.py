@@ -22,6 +22,8 @@ from dispatcher.store.event_log import Log
 from dispatcher.subscriptions import signing_rings, sink_credentials, sinks
 from dispatcher.subscriptions.expiry import parse_expires, parse_since
 from dispatcher.subscriptions.lifecycle import not_found
+from dispatcher.subscriptions.sequences.binding import bind_stored, further_topics
+from dispatcher.subscriptions.sequences.requests import Condition, check_no_members, prefixed, read_sequence
 from dispatcher.subscriptions.service import SubscriptionRequest, Subscriptions, check_room, new_id
 from dispatcher.subscriptions.sinks import Sink
 from dispatcher.subscriptions.subtree import Subtree, bind, check_fits
@@ -33,6 +35,9 @@ from edn.http.sink_policy import check_url
 from edn.model import namespace
 from edn.model.coordinates import rfc3339
 from edn.model.filter import BoundFilter, Filter
+from edn.model.sequence import BoundSequence, decode, is_sequence
+from edn.model.sequence import Sequence as SequenceForm
+from edn.model.sequence.form import Written, write
 
 MAX_SUBSCRIPTIONS = 1000
 
@@ -40,13 +45,21 @@ MAX_SUBSCRIPTIONS = 1000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     filter: Any = None
+    #: steps of a sequence, in place of a filter
+    sequence: Any = None
+    by: Any = None
+    within: Any = None
+    settle: Any = None
     sink: Sink | None = None
     expires: str | None = None
+    #: a filter or sequence of the directory that stays
+    stored: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSubscription(Change):
-    topic: str
+    #: None: each step of the sequence has its own
+    topic: str | None
     id: str | None = None
     owner: str | None = None
     since: str | None = None
@@ -134,7 +147,7 @@ class SubscriptionRequests:
             raise not_found(found.id)
         if body.sink is not None:
             body = replace(body, sink=sinks.with_kept_headers(body.sink, found))
-        request = await self._validate(topic, body, "", id=found.id, owner=found.owner)
+        request = await self._validate(topic, body, "", id=found.id, owner=found.owner, who=who)
         await self._check_room(who, [request])
         secrets: dict[str, str] = {}
         if request.secret is None and request.url == found.url:
@@ -152,16 +165,28 @@ class SubscriptionRequests:
         self, body: NewSubscription, who: Caller, prefix: str, suggested: str | None
     ) -> SubscriptionRequest:
         """Validate a request for a new subscription; `prefix`: its JSON pointer in the body."""
-        with _located(f"{prefix}/topic", override=True):
-            topic = await self.resolve(body.topic, who)
+        topic = None
+        if body.sequence is None:
+            if body.topic is None:
+                raise InvalidInput("topic must be given with a filter", pointer=f"{prefix}/topic")
+            with _located(f"{prefix}/topic", override=True):
+                topic = await self.resolve(body.topic, who)
         # The URL of a stream contains the id, so the id comes first.
         id = None if body.id is None else namespace.key_of(who.tenant, body.id)
         if body.sink is None and id is None:
             id = new_id(who.tenant)
         owner = _owner(body.owner, who, prefix)
-        request = await self._validate(topic, body, prefix, id=id, owner=owner)
+        request = await self._validate(topic, body, prefix, id=id, owner=owner, who=who, name=body.topic)
         request = replace(request, is_paused=body.is_paused)
-        since = await self._validate_since(topic, body.since, prefix)
+        if isinstance(request.filter, SequenceForm):
+            if body.since is not None:
+                raise InvalidInput(
+                    "from must not be given with a sequence: it begins with live events",
+                    pointer=f"{prefix}/from",
+                )
+            since = None
+        else:
+            since = await self._validate_since(request.topic, body.since, prefix)
         if body.location is None:
             return replace(request, since=since, suggested=suggested)
         with _located(f"{prefix}/location"):
@@ -169,11 +194,18 @@ class SubscriptionRequests:
         return replace(request, since=since, suggested=suggested, location=tuple(body.location))
 
     async def _validate(
-        self, topic: Topic | Subtree, body: Change, prefix: str, *, id: str | None, owner: str
+        self,
+        topic: Topic | Subtree | None,
+        body: Change,
+        prefix: str,
+        *,
+        id: str | None,
+        owner: str,
+        who: Caller,
+        name: str | None = None,
     ) -> SubscriptionRequest:
-        with _located(f"{prefix}/filter"):
-            parsed = Filter.parse(body.filter)
-            bound = await self._bind(parsed, topic)
+        """Validate a request; `name`: the topic for all steps of a sequence."""
+        condition = await self._validate_condition(topic, body, prefix, who, name)
         sink = body.sink or Sink(url=sinks.stream_url(id or ""))
         if body.sink is not None:
             with _located(f"{prefix}/sink/url"):
@@ -200,9 +232,10 @@ class SubscriptionRequests:
         return SubscriptionRequest(
             id=id,
             owner=owner,
-            topic=topic,
-            filter=parsed,
-            bound=bound,
+            topic=condition.topic,
+            filter=condition.filter,
+            bound=condition.bound,
+            further=condition.further,
             url=url,
             recipient=sink.recipient,
             expires=expires,
@@ -210,6 +243,39 @@ class SubscriptionRequests:
             settings=settings,
             credentials=sink.credentials,
         )
+
+    async def _validate_condition(
+        self, topic: Topic | Subtree | None, body: Change, prefix: str, who: Caller, name: str | None
+    ) -> Condition:
+        """Validate the filter or the sequence of a request."""
+        if body.stored is not None and is_sequence(body.stored):
+            assert isinstance(topic, Topic)
+            further = further_topics(body.stored, self._topics.by_uid)
+            return Condition(topic, decode(body.stored), bind_stored(body.stored, topic, further), further)
+        if body.sequence is None:
+            check_no_members(body, prefix)
+            assert topic is not None
+            with _located(f"{prefix}/filter"):
+                parsed = Filter.parse(body.filter if body.stored is None else body.stored)
+                return Condition(topic, parsed, await self._bind(parsed, topic), ())
+        if body.filter is not None:
+            raise InvalidInput(
+                "a subscription must have a filter or a sequence, got both", pointer=f"{prefix}/sequence"
+            )
+        if name is None and isinstance(topic, Topic):
+            name = topic.name
+        written = Written(body.sequence, name, body.by, body.within, body.settle)
+        with prefixed(prefix):
+            return await read_sequence(written, lambda name: self._topics.find(name, who.tenant))
+
+    async def bind_sequence(self, steps: Any, topic: str | None, who: Caller) -> tuple[Topic, BoundSequence]:
+        """Validate a sequence that selects others; return its first topic, and the bound sequence."""
+        condition = await read_sequence(
+            Written(steps, topic), lambda name: self._topics.find(name, who.tenant)
+        )
+        assert isinstance(condition.topic, Topic)
+        assert isinstance(condition.bound, BoundSequence)
+        return condition.topic, condition.bound
 
     async def _bind(self, filter: Filter, topic: Topic | Subtree) -> BoundFilter | None:
         """Bind a filter to the schema of a topic; for a subtree only check that it can fit."""
@@ -274,7 +340,7 @@ class SubscriptionRequests:
         return {
             "id": _visible_id(found.id, who),
             "topic": _visible_name(self._topic_of(found), who),
-            "filter": found.filter,
+            **self._view_condition(found, who),
             "sink": sinks.view(found, secret),
             "state": "paused" if found.paused else "active",
             "expires": None if found.expires is None else rfc3339(found.expires),
@@ -283,6 +349,12 @@ class SubscriptionRequests:
             "created": rfc3339(found.created),
             "location": found.location,
         }
+
+    def _view_condition(self, found: directory.Subscription, who: Caller) -> dict[str, Any]:
+        if not is_sequence(found.filter):
+            return {"filter": found.filter}
+        sequence = decode(found.filter)
+        return {"filter": None, **write(sequence, lambda uid: _visible_name(self._topics.by_uid(uid), who))}
 
     async def full_view(
         self, found: directory.Subscription, who: Caller, secrets: dict[str, str] | None = None

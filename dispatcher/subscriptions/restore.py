@@ -14,8 +14,10 @@ from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Connection
 from dispatcher.subscriptions.lifecycle import store_item
-from dispatcher.subscriptions.topics import Topics
+from dispatcher.subscriptions.sequences.binding import further_topics
+from dispatcher.subscriptions.topics import Topic, Topics
 from edn import protocol
+from edn.errors import NotFound
 
 STEP = 500
 
@@ -50,12 +52,31 @@ class ServerRestore:
             topic = self._topics.by_uid(uid)
             if topic is None:
                 continue
+            rows = [one for one in rows if self._is_complete(one[0])]
             for start in range(0, len(rows), STEP):
                 some = rows[start : start + STEP]
                 items = [store_item(row, topic, arriving) for row, arriving in some]
                 rings = await log.reading(signing_keys.read, {row.ring for row, _ in some})
                 credentials = await log.reading(directory.read_credentials, {row.settings for row, _ in some})
+                others = {one.uid: one for row, _ in some for one in self._further(row)}
                 request = protocol.Store(
-                    log.id, log.incarnation, topic.info(), items, rings, credentials=credentials
+                    log.id,
+                    log.incarnation,
+                    topic.info(),
+                    items,
+                    rings,
+                    credentials=credentials,
+                    topics=[one.info() for one in others.values() if one.uid != topic.uid],
                 )
                 await self._calls.store(server, request, url=url)
+
+    def _further(self, row: Subscription) -> tuple[Topic, ...]:
+        return further_topics(row.filter, self._topics.by_uid)
+
+    def _is_complete(self, row: Subscription) -> bool:
+        """Return whether all topics of a sequence exist; otherwise its end follows in the log."""
+        try:
+            self._further(row)
+        except NotFound:
+            return False
+        return True

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -29,6 +29,12 @@ from dispatcher.subscriptions import lifecycle, subtree
 from dispatcher.subscriptions.installer import SubscriptionInstaller
 from dispatcher.subscriptions.keyed_lock import KeyedLock
 from dispatcher.subscriptions.lifecycle import PendingVersion, Raced, check_free, check_topic, find_live
+from dispatcher.subscriptions.sequences.binding import (
+    Bound,
+    bind_stored,
+    further_attributes,
+    further_topics,
+)
 from dispatcher.subscriptions.sinks import encode_settings
 from dispatcher.subscriptions.subtree import Alignment, Subtree
 from dispatcher.subscriptions.topics import Topic, Topics, path_of
@@ -36,7 +42,9 @@ from edn.errors import Conflict, EdnError, Unavailable
 from edn.formats.sink_settings import Credentials, SinkSettings
 from edn.formats.soap.eventing import CANCELLED
 from edn.model import namespace
-from edn.model.filter import BoundFilter, Filter
+from edn.model.filter import Filter
+from edn.model.sequence import BoundSequence, is_sequence
+from edn.model.sequence import Sequence as SequenceForm
 from edn.runtime import clock
 
 #: subscriptions that are compared, and ended, at once
@@ -51,9 +59,9 @@ class SubscriptionRequest:
     id: str | None
     owner: str
     topic: Topic | Subtree
-    filter: Filter
+    filter: Filter | SequenceForm
     #: filter bound to the topic's schema; None for a subtree
-    bound: BoundFilter | None
+    bound: Bound | None
     url: str
     recipient: str | None
     expires: int | None
@@ -70,6 +78,8 @@ class SubscriptionRequest:
     credentials: Credentials | None = None
     #: whether a new subscription begins paused
     is_paused: bool = False
+    #: the other topics of a sequence
+    further: tuple[Topic, ...] = ()
 
 
 def check_room(connection: Connection, room: Room | None, requests: Sequence[SubscriptionRequest]) -> None:
@@ -243,7 +253,9 @@ class Subscriptions:
         for row, request in zip(rows, requests, strict=True):
             if isinstance(request.topic, Topic):
                 assert request.bound is not None
-                topics.append(PendingVersion(row, request.topic, request.bound, request.since))
+                topics.append(
+                    PendingVersion(row, request.topic, request.bound, request.since, further=request.further)
+                )
                 if request.suggested is not None:
                     suggested[row.id] = request.suggested
             else:
@@ -321,7 +333,8 @@ class Subscriptions:
             )
             if isinstance(request.topic, Topic):
                 assert request.bound is not None
-                item = PendingVersion(changed, request.topic, request.bound)
+                item = PendingVersion(changed, request.topic, request.bound, further=request.further)
+                self._installer.check_host(item)
                 await self._change(found, item, request, room)
             else:
                 await self.align(changed, room, request, before=found)
@@ -336,7 +349,8 @@ class Subscriptions:
             _check_unchanged(transaction, before)
             check_room(transaction.connection, room, [request])
             check_topic(transaction, item)
-            directory.replace(transaction.connection, changed, item.bound.attributes)
+            further = further_attributes(item.bound)
+            directory.replace(transaction.connection, changed, item.bound.attributes, further)
             transaction.append_control(changed.server, "change", versions=[(changed.id, changed.version)])
             answered = stored[changed.server, item.topic.uid]
             transaction.note(Kind.SUBSCRIPTION, changed.id, server=changed.server, stored=answered)
@@ -375,6 +389,7 @@ class Subscriptions:
                 room.check_members(transaction.connection, more)
             if request is not None:
                 check_room(transaction.connection, room, [request])
+                assert isinstance(request.filter, Filter)
                 directory.replace(transaction.connection, parent, request.filter.attributes)
             return subtree.apply(transaction, plan, stored)
 
@@ -424,18 +439,36 @@ class Subscriptions:
         async with self.lock_family(subscription):
             self._installer.release_capacity(await self._log.submit(operation))
 
-    async def delete_covered(self, topic: Topic | Subtree, owner: str, filter: Filter) -> list[str]:
-        """End the subscriptions of an owner that a filter on a topic or subtree covers; return their keys.
+    async def delete_covered(
+        self, topic: Topic | Subtree, owner: str, filter: Filter
+    ) -> tuple[list[str], int]:
+        """End the subscriptions of an owner that a filter on a topic or subtree covers.
 
         A subtree subscription is covered if the filter covers it on all its topics. A subscription that
-        changes after the comparison is not ended.
+        changes after the comparison is not ended. Sequences stay; returns the keys, and their number.
         """
+        left = 0
+
+        def is_covered(one: Subscription) -> bool:
+            nonlocal left
+            left += is_sequence(one.filter)
+            return self._is_covered(topic, filter, one)
+
+        return await self._delete_if(topic, owner, is_covered), left
+
+    async def delete_covered_sequences(self, topic: Topic, owner: str, bound: BoundSequence) -> list[str]:
+        """End the sequences of an owner that a sequence covers; return their keys."""
+        return await self._delete_if(topic, owner, lambda one: self._is_covered_sequence(bound, one))
+
+    async def _delete_if(
+        self, topic: Topic | Subtree, owner: str, is_covered: Callable[[Subscription], bool]
+    ) -> list[str]:
         ended: list[str] = []
         cursor: str | None = None
         while True:
             page, cursor = await self.page(limit=COVERED_PAGE, cursor=cursor, topic=topic, owner=owner)
             # In a thread, because comparing filters may be slow.
-            covered = await asyncio.to_thread(self._find_covered, topic, filter, page)
+            covered = await asyncio.to_thread(lambda page: [one for one in page if is_covered(one)], page)
             if covered:
                 unchanged, by_server = await self._log.submit(partial(_end_unchanged, compared=covered))
                 self._installer.release_capacity(by_server)
@@ -443,12 +476,19 @@ class Subscriptions:
             if cursor is None:
                 return ended
 
-    def _find_covered(
-        self, topic: Topic | Subtree, filter: Filter, page: Sequence[Subscription]
-    ) -> list[Subscription]:
-        return [one for one in page if self._is_covered(topic, filter, one)]
+    def _is_covered_sequence(self, bound: BoundSequence, one: Subscription) -> bool:
+        own = self._topics.by_uid(one.topic)
+        if own is None or not is_sequence(one.filter):
+            return False
+        try:
+            theirs = bind_stored(one.filter, own, further_topics(one.filter, self._topics.by_uid))
+        except EdnError:
+            return False
+        return isinstance(theirs, BoundSequence) and bound.covers(theirs)
 
     def _is_covered(self, topic: Topic | Subtree, filter: Filter, one: Subscription) -> bool:
+        if is_sequence(one.filter):
+            return False
         if one.subtree is not None:
             return namespace.includes(topic.path, one.subtree) and subtree.covers(
                 filter, one, self._topics.below(one.subtree)

@@ -6,10 +6,27 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from edn.api.fields import Always
+from edn.api.fields import Always, Sometimes
 
 Limit = Annotated[str, Literal["paused_bytes", "stream_bytes", "dead_letter_bytes"]]
 Outcome = Annotated[str, Literal["delivered", "again", "dead", "gone", "example"]]
+
+
+class SequenceState(msgspec.Struct, frozen=True):
+    """The monitor of a sequence."""
+
+    #: step that the oldest half match waits for, from 1; 1 without a half match
+    waiting_for: int
+    #: time of the first event of the oldest half match
+    since: str | None = None
+    #: half matches; more than one only with `by`
+    half_matches: int = 0
+    #: events that wait to be put in order
+    settling: int = 0
+    #: events that came later than `settle`
+    late: int = 0
+    #: half matches that were dropped at the limit
+    dropped: int = 0
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -46,6 +63,8 @@ class Delivery(msgspec.Struct, frozen=True):
     dropped: int = 0
     dropped_limit: Limit | None = None
     dropped_last: str | None = None
+    #: of a sequence
+    sequence: Sometimes[SequenceState] = None
 
 
 class Attempt(msgspec.Struct, frozen=True):

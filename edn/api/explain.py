@@ -27,6 +27,8 @@ class ExplainedSubscription(msgspec.Struct, frozen=True):
     paused: bool
     recipient: str | None
     filter: Any
+    #: of a sequence: what the event would do
+    step: Sometimes[str] = None
 
 
 class AskedSubscription(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from edn.api.delivery import Delivery
+from edn.api.delivery import Delivery, SequenceState
 from edn.api.fields import Always, Sometimes
 
 
@@ -78,12 +78,33 @@ class LeftOutTopic(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class SequenceWatch(msgspec.Struct, frozen=True):
+    topic: str
+    filter: Annotated[Any, dict[str, Any] | None] = None
+
+
+class SequenceStep(msgspec.Struct, frozen=True):
+    topic: str
+    filter: Annotated[Any, dict[str, Any] | None] = None
+    #: number of events that fill it, if more than one
+    times: Sometimes[int] = None
+    #: ends the half match while the step is awaited
+    unless: Sometimes[SequenceWatch] = None
+
+
 class Subscription(msgspec.Struct, frozen=True):
     id: str
     #: topic, or subtree such as "stocks.**"
     topic: str
     #: filter as JSON; None matches everything
     filter: Annotated[Any, dict[str, Any] | None] = None
+    #: in place of a filter: steps whose events follow each other
+    sequence: Sometimes[list[SequenceStep]] = None
+    by: Sometimes[list[str]] = None
+    within: Sometimes[str] = None
+    settle: Sometimes[str] = None
+    #: what the monitor of a sequence waits for; not in lists
+    sequence_state: Sometimes[SequenceState] = None
     #: None: a stream
     sink: Sink | None = None
     state: Always[str] = None
@@ -105,6 +126,17 @@ class Subscription(msgspec.Struct, frozen=True):
     #: a likely mistake in the request, such as a filter that no event can match
     warning: Sometimes[str] = None
 
+    def filters_on(self, topic: str) -> list[Any]:
+        """Returns the filters on a topic: one, or those of the steps of a sequence."""
+        if self.sequence is None:
+            return [self.filter]
+        found = [step.filter for step in self.sequence if step.topic == topic]
+        return found + [
+            step.unless.filter
+            for step in self.sequence
+            if step.unless is not None and step.unless.topic == topic
+        ]
+
 
 class SubscriptionList(msgspec.Struct, frozen=True):
     subscriptions: list[Subscription]
@@ -118,3 +150,5 @@ class SubscriptionPage(msgspec.Struct, frozen=True):
 
 class Ended(msgspec.Struct, frozen=True):
     ids: list[str]
+    #: sequences of the owner on these topics: a filter does not end them
+    sequences: Sometimes[int] = None

@@ -43,6 +43,27 @@ def parse_seconds(text: str, what: str) -> float:
     return int(found) if found.is_integer() else found
 
 
+#: "TOPIC: FILTER"; no filter begins like that
+_STEP = re.compile(r"([A-Za-z0-9_.-]+):(?:\s+(.*))?", re.DOTALL)
+_STEP_MEMBERS = frozenset({"topic", "filter", "times", "unless"})
+
+
+def read_steps(first: str | None, times: int | None, then: Iterable[str]) -> list[dict[str, Any]]:
+    """Reads the steps of a sequence: the first filter, and each --then."""
+    steps: list[dict[str, Any]] = [{"filter": read_filter(first)}]
+    if times is not None:
+        steps[0]["times"] = times
+    for text in then:
+        named = _STEP.fullmatch(text.strip())
+        if named is not None:
+            steps.append({"topic": named[1], "filter": read_filter(named[2])})
+            continue
+        given = read_filter(text)
+        is_step = isinstance(given, dict) and given and _STEP_MEMBERS.issuperset(given)
+        steps.append(dict(given) if is_step and isinstance(given, dict) else {"filter": given})
+    return steps
+
+
 def read_secret_file(file: Path | None) -> str | None:
     """Reads a secret from a file: arguments of a command are visible to other users of the machine."""
     if file is None:

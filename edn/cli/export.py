@@ -168,17 +168,20 @@ class _Binder:
         from edn.errors import InvalidFilter
         from edn.model.filter import Filter
 
-        parsed = Filter.parse(one.filter)
-        try:
-            rects = parsed.bind(self._schema).rects()
-        except InvalidFilter:
-            self._schema = self._schema.evolve(self._client.topic(self._topic).attributes)
-            rects = parsed.bind(self._schema).rects()
-        if not len(rects):
+        found: list[tuple[Any, Any]] = []
+        for filter in one.filters_on(self._topic):
+            parsed = Filter.parse(filter)
+            try:
+                rects = parsed.bind(self._schema).rects()
+            except InvalidFilter:
+                self._schema = self._schema.evolve(self._client.topic(self._topic).attributes)
+                rects = parsed.bind(self._schema).rects()
+            found += zip(rects.lo.tolist(), rects.hi.tolist(), strict=True)
+        if not found:
             # It matches nothing, but has a server: the point without any value represents it.
             nowhere = [float("-inf")] * self._schema.width
             return [(nowhere, nowhere)]
-        return list(zip(rects.lo.tolist(), rects.hi.tolist(), strict=True))
+        return found
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from edn.tools.console import REFUSED, USAGE, compact, fail, readable, say, show
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from edn.client import Client, moving
+    from edn.client import Client, Subscription, moving
 
 JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
@@ -99,6 +99,13 @@ def filter_text(filter: Any) -> str:
         return Filter.parse(filter).to_text() or "(everything)"
     except EdnError:  # a filter of a newer network
         return compact(filter)
+
+
+def condition_text(found: Subscription) -> str:
+    """Formats the filter or the sequence of a subscription in one line."""
+    if found.sequence is None:
+        return filter_text(found.filter)
+    return ", then ".join(f"{step.topic}: {filter_text(step.filter)}" for step in found.sequence)
 
 
 def number(value: float | None, spec: str = ",") -> str:

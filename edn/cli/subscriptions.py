@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edn.cli.arguments import FILTER_HELP, read_filter, read_secret_file
-from edn.cli.output import JsonLinesOption, filter_text, for_each, show, show_rows
+from edn.cli.arguments import FILTER_HELP, read_filter, read_secret_file, read_steps
+from edn.cli.output import JsonLinesOption, condition_text, filter_text, for_each, show, show_rows
 from edn.cli.sink_options import (
     SETTINGS,
     CredentialsOption,
@@ -50,6 +50,27 @@ def subscribe(
     ],
     filter: Annotated[str | None, typer.Argument(help=FILTER_HELP)] = None,
     where: Annotated[str | None, typer.Option("--filter", help="The filter, as an option.")] = None,
+    then: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--then",
+            metavar="STEP",
+            help="Next step of a sequence: a filter, 'TOPIC: FILTER', or an object with topic, filter, times "
+            "and unless. Notify once when events fill all steps in order.",
+        ),
+    ] = None,
+    times: Annotated[
+        int | None, typer.Option(help="How many events fill the first step of a sequence.")
+    ] = None,
+    by: Annotated[
+        list[str] | None, typer.Option(help="Attribute whose value all events of a sequence share.")
+    ] = None,
+    within: Annotated[
+        str | None, typer.Option(help="Longest time between the first and the last event: 5m or PT5M.")
+    ] = None,
+    settle: Annotated[
+        str | None, typer.Option(help="How long to wait for late events of a sequence: 2s or PT2S.")
+    ] = None,
     to: Annotated[str | None, typer.Option("--to", help="URL that notifications are posted to.")] = None,
     stream: Annotated[
         bool, typer.Option("--stream", help="Make a stream, to be read with `edn listen --id`.")
@@ -91,11 +112,18 @@ def subscribe(
 
     Every matching event that is accepted after this command returns is delivered. With --stream there is no
     URL: a reader connects to the network.
+
+    With --then it is a sequence: one notification when an event that matches the filter is followed by one
+    for each further step.
     """
     if stream == (to is not None):
         fail("give either --to URL or --stream", USAGE)
     if filter is not None and where is not None:
         fail("give the filter once: as an argument or with --filter", USAGE)
+    condition = where if filter is None else filter
+    if not then and (times is not None or by or within is not None or settle is not None):
+        fail("--times, --by, --within and --settle need --then", USAGE)
+    sequence = read_steps(condition, times, then) if then else None
     settings = read_settings(
         header=header,
         credentials_file=credentials_file,
@@ -110,7 +138,11 @@ def subscribe(
     with connected(url) as client:
         made = client.subscribe(
             topic,
-            read_filter(where if filter is None else filter),
+            None if sequence else read_filter(condition),
+            sequence=sequence,
+            by=by or None,
+            within=within,
+            settle=settle,
             url=to,
             recipient=recipient,
             format=format,
@@ -183,7 +215,7 @@ def subscriptions(
             (
                 one.id,
                 one.topic,
-                filter_text(one.filter),
+                condition_text(one),
                 one.sink.url if one.sink else "(stream)",
                 (one.sink.recipient if one.sink else None) or "",
                 one.server or "",
@@ -210,7 +242,7 @@ def _lines(found: Subscription) -> list[str]:
     lines = [
         f"subscription {found.id}: {found.state}",
         f"  topic    {found.topic}",
-        f"  filter   {filter_text(found.filter)}",
+        *_condition_lines(found),
         f"  to       {to}",
     ]
     if sink is not None and (sink.format or sink.consent):
@@ -233,6 +265,30 @@ def _lines(found: Subscription) -> list[str]:
         lines.append("  dead     no advertisement of the topic can match the filter")
     if found.delivery is not None:
         lines.append(f"  delivery {found.delivery.state}, see `edn delivery show {found.id}`")
+    return lines
+
+
+def _condition_lines(found: Subscription) -> list[str]:
+    if found.sequence is None:
+        return [f"  filter   {filter_text(found.filter)}"]
+    lines = []
+    for place, step in enumerate(found.sequence):
+        times = f" {step.times} times" if step.times else ""
+        lines.append(f"  {'then ' if place else 'first'}    {step.topic}: {filter_text(step.filter)}{times}")
+        if step.unless is not None:
+            lines.append(f"    unless {step.unless.topic}: {filter_text(step.unless.filter)}")
+    if found.by:
+        lines.append(f"  by       {', '.join(found.by)}")
+    lines += [
+        f"  {name:8} {value}" for name, value in (("within", found.within), ("settle", found.settle)) if value
+    ]
+    state = found.sequence_state
+    if state is not None:
+        since = f", since {state.since}" if state.since else ""
+        lines.append(
+            f"  monitor  waits for step {state.waiting_for}{since}; "
+            f"{counted(state.half_matches, 'half match', 'half matches')}"
+        )
     return lines
 
 

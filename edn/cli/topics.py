@@ -198,7 +198,9 @@ def _users(client: Client, topic: str, attributes: set[str]) -> list[tuple[str, 
 
     found = []
     for one in client.subscriptions(topic=topic, limit=1000):
-        used = Filter.parse(one.filter).attributes & attributes
+        filters = [Filter.parse(filter) for filter in one.filters_on(topic)]
+        names = frozenset(one.by or ()).union(*(filter.attributes for filter in filters))
+        used = names & attributes
         if used:
             found.append((one.id, sorted(used)))
     return found

@@ -138,6 +138,7 @@ class _Calls:
     pause = _Method(calls.pause)
     resume = _Method(calls.resume)
     unsubscribe = _Method(calls.unsubscribe)
+    unsubscribe_covered = _Method(calls.unsubscribe_covered)
     advertise = _Method(advertising.advertise)
     advertisement = _Method(advertising.advertisement)
     advertisement_page = _Method(advertising.advertisement_page)

@@ -7,7 +7,7 @@ Each function returns a `Call` (one request) or is a plan (several requests), an
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Final, TypeVar
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from edn.api.events import Published
-from edn.api.subscriptions import Sink, Subscription, SubscriptionList, SubscriptionPage
+from edn.api.subscriptions import Ended, Sink, Subscription, SubscriptionList, SubscriptionPage
 from edn.api.topics import Topic, TopicList
 from edn.client import encoding
 from edn.client.conversation import Call, Plan, delete, reading, request
@@ -56,9 +56,18 @@ KEEP: Final = Keep.KEEP
 class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
     """A subscription to create. Without a `url` it is a stream."""
 
-    #: topic, or subtree: "stocks.**" is "stocks" and all topics below it
-    topic: str
+    #: topic, or subtree: "stocks.**" is "stocks" and all topics below it; None if all steps of `sequence`
+    #: have one
+    topic: str | None = None
     filter: FilterLike = None
+    #: in place of a filter: steps {"topic", "filter", "times", "unless"} whose events follow each other
+    sequence: Sequence[Mapping[str, Any]] | None = None
+    #: attributes whose values all events of a sequence share
+    by: Sequence[str] | None = None
+    #: longest time between the first and the last event of a sequence, such as "PT5M"
+    within: str | None = None
+    #: how long events of a sequence are put in order
+    settle: str | None = None
     url: str | None = None
     #: recipient behind the URL
     recipient: str | None = None
@@ -112,6 +121,10 @@ class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
             topic=self.topic,
             id=self.id or str(uuid.uuid4()),
             filter=self.filter,
+            sequence=self.sequence,
+            by=self.by,
+            within=self.within,
+            settle=self.settle,
             sink=None if self.url is None else {"url": self.url, **sink},
             expires=expiry(self.expires),
             owner=self.owner,
@@ -175,9 +188,13 @@ def delete_topic(name: str, *, cascade: bool = False) -> Call[None]:
 
 
 def subscribe(
-    topic: str,
+    topic: str | None = None,
     filter: FilterLike = None,
     *,
+    sequence: Sequence[Mapping[str, Any]] | None = None,
+    by: Sequence[str] | None = None,
+    within: str | None = None,
+    settle: str | None = None,
     url: str | None = None,
     recipient: str | None = None,
     format: str | None = None,
@@ -202,12 +219,19 @@ def subscribe(
     `topic` may be a subtree: "stocks.**" is "stocks" and all topics below it, also later ones. Retained
     events are replayed first; `since` limits them ("now": none, a time, or a duration ago).
 
+    `sequence`, in place of a filter: notify once when events follow each other. `by`, `within` and `settle`
+    belong to it, see `NewSubscription`.
+
     `headers`, `credentials`, `timeout`, `retry`, `rate` and `ordered` are settings of the sink, see
     `NewSubscription`.
     """
     subscription = NewSubscription(
         topic=topic,
         filter=filter,
+        sequence=sequence,
+        by=by,
+        within=within,
+        settle=settle,
         url=url,
         recipient=recipient,
         format=format,
@@ -326,11 +350,29 @@ def change(
     sink = drop_none(url=new_url, recipient=new_recipient, **settings)
     body = drop_none(
         filter=new_filter,
+        **(_given_sequence(old) if old is not None and isinstance(filter, Keep) else {}),
         sink=None if new_url is None else sink,
         expires=None if isinstance(new_expires, Keep) else expiry(new_expires),
     )
     changed: Subscription = yield request("PUT", subscription_path(id), Subscription, body)
     return changed
+
+
+def _given_sequence(found: Subscription) -> dict[str, Any]:
+    """Returns the sequence of a subscription as it is given in a request."""
+    if found.sequence is None:
+        return {}
+    steps = [_given(step) for step in found.sequence]
+    return drop_none(sequence=steps, by=found.by, within=found.within, settle=found.settle)
+
+
+def unsubscribe_covered(
+    sequence: Sequence[Mapping[str, Any]], *, topic: str | None = None, owner: str | None = None
+) -> Call[Ended]:
+    """Ends an owner's sequences of the same length and topics whose steps these steps cover."""
+    steps = encode(list(sequence)).decode()
+    query = drop_none(topic=topic, owner=owner, sequence=steps)
+    return request("DELETE", "/v1/subscriptions", Ended, query=query)
 
 
 def _given(value: Any) -> Any:

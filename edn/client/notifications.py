@@ -18,17 +18,33 @@ class NotifiedEvent(msgspec.Struct, frozen=True):
     attributes: dict[str, Any]
 
 
-class Notification(msgspec.Struct, frozen=True):
-    """One event with all its matches at this address."""
+class SequenceEvent(NotifiedEvent, frozen=True, kw_only=True):
+    """An event of a sequence."""
 
     topic: str
-    event: NotifiedEvent
-    matches: list[Match]
+
+
+_NO_EVENT = NotifiedEvent("", "", {})
+
+
+class Notification(msgspec.Struct, frozen=True):
+    """One event, or one complete sequence of events, with all its matches at this address."""
+
+    topic: str
+    #: of a sequence: the event that completed it
+    event: NotifiedEvent = _NO_EVENT
+    matches: list[Match] = []
     #: W3C Trace Context of the publisher
     traceparent: str | None = None
     tracestate: str | None = None
     #: whether it is the event of `edn delivery example`, which nobody published
     example: bool = False
+    #: of a sequence: all of its events, in order
+    events: list[SequenceEvent] = []
+
+    def __post_init__(self) -> None:
+        if self.events:
+            msgspec.structs.force_setattr(self, "event", self.events[-1])
 
 
 class StreamedNotification(Notification, frozen=True, kw_only=True):

@@ -39,3 +39,18 @@ def seconds(text: str) -> float | None:
         return float(text)
     found = microseconds(text)
     return None if found is None else found / 1e6
+
+
+def text(length: int) -> str:
+    """Writes microseconds as an ISO 8601 duration, such as PT1H30M."""
+    seconds, micros = divmod(length, 1_000_000)
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    fraction = f".{micros:06}".rstrip("0") if micros else ""
+    time = "".join(
+        f"{value}{unit}"
+        for value, unit in ((hour, "H"), (minute, "M"), (f"{second}{fraction}", "S"))
+        if value not in (0, "0")
+    )
+    return f"P{f'{days}D' if days else ''}{f'T{time}' if time else ''}" if length else "PT0S"

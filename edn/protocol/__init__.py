@@ -27,6 +27,8 @@ are dropped.
 - asks the old server for the remaining work (`POST /internal/departures`: `Departures`, `Departed`),
 - transfers the buffered notifications of a paused subscription (`/internal/departures/kept`: `BufferedQuery`,
   `BufferedPage`; then `/internal/arrivals/kept`),
+- transfers the half matches of a sequence (`/internal/departures/progress`: `ProgressQuery`, `ProgressPage`;
+  then `/internal/arrivals/progress`),
 - and starts the delivery on the new server (`POST /internal/arrivals`: `Arrivals`).
 
 All of these can be repeated.

@@ -32,6 +32,8 @@ class Explanation(msgspec.Struct, frozen=True, array_like=True):
     clauses: list[str]
     #: whether notifications are buffered
     paused: bool
+    #: of a sequence: what the event would do to its monitor
+    step: str = ""
 
 
 class Explained(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ class StoreItem(msgspec.Struct, frozen=True, array_like=True):
     #: empty for the operator; part of the address
     tenant: str
     owner: str
-    #: JSON form; None is everything
+    #: JSON form; None is everything; a sequence in its stored form (`edn.model.sequence`)
     filter: Any
     url: str
     recipient: str | None
@@ -59,6 +59,8 @@ class Store(msgspec.Struct, frozen=True):
     asking: bool = False
     #: credentials of sinks, by the id of their settings
     credentials: dict[str, str] = {}
+    #: further topics of sequences
+    topics: list[TopicInfo] = []
 
     def __repr__(self) -> str:
         # Logs and failed assertions must not print secrets.

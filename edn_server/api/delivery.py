@@ -44,7 +44,11 @@ def router(status: DeliveryStatus, guard: Callable[..., Awaitable[None]]) -> API
         responses=_REFUSALS,
     )
 
-    @routes.get("/subscriptions/{id}/delivery", response_model=document(api.Delivery))
+    @routes.get(
+        "/subscriptions/{id}/delivery",
+        response_model=document(api.Delivery),
+        response_model_exclude_unset=True,
+    )
     async def delivery(id: str) -> Any:
         return await status.delivery(id)
 

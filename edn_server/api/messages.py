@@ -195,8 +195,10 @@ def _table(services: Answerers) -> list[_Message]:
         route("summary", "Read the summary of all topics", status.summary),
         route("departures", "Report the rest of migrated subscriptions", handover.report_departures),
         route("departures/kept", "Read notifications buffered for a subscription", handover.read_buffered),
+        route("departures/progress", "Read the half matches of a migrated sequence", handover.read_progress),
         route("arrivals", "Start delivering migrated subscriptions", handover.finish_arrivals),
         route("arrivals/kept", "Store notifications that the old server buffered", handover.store_buffered),
+        route("arrivals/progress", "Store the half matches of a migrated sequence", handover.store_progress),
         route("secrets", "Seal stored secrets again, and count them", services.reseal),
         route("consents", "Store the consent of a sink", consented, _CONSENT_REFUSALS),
     ]

@@ -33,11 +33,13 @@ class _Match(msgspec.Struct, omit_defaults=True):
     recipient: str | None = None
 
 
-class _Entry(msgspec.Struct):
+class _Entry(msgspec.Struct, omit_defaults=True):
     topic: str
-    #: the bytes of the publisher
-    event: msgspec.Raw
     matches: list[_Match]
+    #: the bytes of the publisher
+    event: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    #: of a sequence
+    events: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Body(msgspec.Struct):
@@ -66,7 +68,7 @@ def split(body: bytes, address: str, wanted: Callable[[str], bool]) -> tuple[byt
         for entry in _body.decode(body).notifications:
             matches = [match for match in entry.matches if keep(key_of(tenant, match.subscription))]
             if matches:
-                entries.append(_Entry(entry.topic, entry.event, matches))
+                entries.append(_Entry(entry.topic, matches, entry.event, entry.events))
         return msgspec.json.encode(_Body(entries)) if entries else None
 
     return part(wanted), part(lambda subscription: not wanted(subscription))

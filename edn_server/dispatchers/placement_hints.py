@@ -200,7 +200,7 @@ def _candidate(given: Any, topics: dict[str, tuple[int, Schema]]) -> Candidate |
     if not isinstance(given, dict):
         return None
     topic, location = given.get("topic"), given.get("location")
-    if not isinstance(topic, str) or topic not in topics:
+    if not isinstance(topic, str) or topic not in topics or given.get("sequence") is not None:
         return None
     if location is not None and not _numbers(location):
         return None

@@ -7,17 +7,20 @@ the old server buffered during a pause arrive as such a replay. Every request is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from edn import protocol
 from edn.errors import CorruptMessage
+from edn.runtime import clock
 from edn_server.ingest.apply_frame import Applied
 from edn_server.ingest.replay import OnApplied
 from edn_server.outbox import buffered
 from edn_server.outbox.rows import group
+from edn_server.sequences.feed import Feed
+from edn_server.sequences.settling import FedRows, write_complete
 from edn_server.storage import addresses, outbox, replays, versions
 from edn_server.storage.interface import Connection
 from edn_server.storage.outbox import Event
@@ -101,6 +104,9 @@ class FinishArrivals(Job[protocol.Accepted]):
     registry: SubscriptionRegistry
     request: protocol.Arrivals
     on_applied: OnApplied
+    take_frame_id: Callable[[], int]
+    on_fed: Callable[[FedRows], None]
+    _feeds: list[tuple[Feed, FedRows]] = field(default_factory=list, init=False)
     _arrived: list[int] = field(default_factory=list, init=False)
     _over: list[int] = field(default_factory=list, init=False)
     _addresses: list[str] = field(default_factory=list, init=False)
@@ -113,6 +119,7 @@ class FinishArrivals(Job[protocol.Accepted]):
                 continue
             self._arrived.append(number)
             replays.finish_arrival(db, number)
+            self._start_monitor(db, number)
             if any(source.kind == "log" for source in registry.replaying[number]):
                 continue  # a replay is not finished yet
             self._addresses += buffered.release(db, registry, id, finished=[number])
@@ -121,8 +128,24 @@ class FinishArrivals(Job[protocol.Accepted]):
                 versions.end(db, [number], outbox.last_row(db))
         return protocol.Accepted()
 
+    def _start_monitor(self, db: Connection, number: int) -> None:
+        """Starts a sequence whose half matches were lost with its old server, before the release."""
+        live = self.registry.sequences.get(number)
+        if live is None or not live.awaiting:
+            return
+        feed = Feed(self.registry, int(clock.estimate() * 1e6))
+        feed.arrive(number, live.position, awaiting=False)
+        feed.feed_all(number)
+        feed.write(db)
+        fed = write_complete(db, self.registry, self.take_frame_id(), feed.complete)
+        self._feeds.append((feed, fed))
+
     def done(self, result: protocol.Accepted) -> None:
         registry = self.registry
+        for feed, fed in self._feeds:
+            feed.apply()
+            registry.counters.matched(np.array(fed.numbers, dtype=np.int64))
+            self.on_fed(fed)
         for number in self._arrived:
             for source in [one for one in registry.replaying[number] if one.kind == "server"]:
                 registry.finish_history(number, source)

@@ -2,8 +2,8 @@
 
 After its *move* record a subscription matches nothing here. Its earlier notifications are delivered from
 here, because they may share rows with other subscriptions and may have been tried under a webhook-id of this
-server. Buffered notifications, of a paused subscription or a stream, are handed over (`buffered_page`). The
-new server waits for all of that (see `arrivals`).
+server. Buffered notifications, of a paused subscription or a stream, are handed over (`buffered_page`), and
+so are the half matches of a sequence (`progress`). The new server waits for all of that (see `arrivals`).
 
 Rows of an address that does not answer follow the usual retry policy; later notifications wait on the new
 server meanwhile.
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from edn import protocol
 from edn_server.storage import addresses, outbox, replays, versions
 from edn_server.storage.interface import Connection
+from edn_server.storage.sequences import rows as sequences
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import SubscriptionRegistry
 
@@ -45,6 +46,9 @@ class ReportDepartures(Job[tuple[protocol.Departed, int]]):
             # A new subscription may use the id by now.
             if id not in registry.numbers and (id in registry.paused or outbox.has_holdings(db, id))
         ]
+        monitored = [
+            id for id, version in ended if id not in registry.numbers and sequences.departing(db, id, version)
+        ]
         delivered = [
             id for id, version in ended if not versions.has_waiting(db, id, version, addresses.stream_of(id))
         ]
@@ -53,7 +57,9 @@ class ReportDepartures(Job[tuple[protocol.Departed, int]]):
             if id not in registry.numbers:
                 dropped += outbox.purge(db, id)
                 replays.unpause(db, id)
-        return protocol.Departed([id for id, _ in ended], buffering, delivered), dropped
+                sequences.forget(db, id)
+        keeping = list(dict.fromkeys([*buffering, *monitored]))
+        return protocol.Departed([id for id, _ in ended], keeping, delivered, monitored), dropped
 
     def done(self, result: tuple[protocol.Departed, int]) -> None:
         for id in self.request.forget:

@@ -7,10 +7,11 @@ from dataclasses import KW_ONLY, dataclass
 
 from edn import protocol
 from edn.runtime.ownership import owned
-from edn_server.handover import departures
+from edn_server.handover import departures, progress
 from edn_server.handover.arrivals import FinishArrivals, StoreBuffered
 from edn_server.handover.departures import ReportDepartures
 from edn_server.ingest.replay import OnApplied
+from edn_server.sequences.settling import FedRows
 from edn_server.storage.store import Store
 from edn_server.storage.writer import Call
 from edn_server.subscriptions.registry import SubscriptionRegistry
@@ -27,6 +28,8 @@ class Handover:
     #: reduces the backlog
     subtract: Callable[[int], None]
     on_applied: OnApplied
+    #: called in the writer's thread with complete sequences
+    on_fed: Callable[[FedRows], None]
 
     async def report_departures(self, request: protocol.Departures) -> protocol.Departed:
         """Reports the remaining work of departed subscriptions, and drops buffers that were handed over."""
@@ -46,4 +49,15 @@ class Handover:
 
     async def finish_arrivals(self, request: protocol.Arrivals) -> protocol.Accepted:
         """Releases the rows of subscriptions whose old server has nothing left to deliver."""
-        return await self.store.committed(FinishArrivals(self.registry, request, self.on_applied))
+        job = FinishArrivals(self.registry, request, self.on_applied, self.take_frame_id, self.on_fed)
+        return await self.store.committed(job)
+
+    async def read_progress(self, question: protocol.ProgressQuery) -> protocol.ProgressPage:
+        """Returns the next rows of the monitor of a departed sequence."""
+        return await self.store.committed(Call(lambda db: progress.progress_page(db, question)))
+
+    async def store_progress(self, page: protocol.ProgressPage) -> protocol.Accepted:
+        """Stores rows of the monitor that a sequence had on its old server."""
+        await self.check_room()
+        job = progress.StoreProgress(self.registry, self.take_frame_id(), page, self.on_fed)
+        return await self.store.committed(job)

@@ -5,6 +5,7 @@
     points → rectangles          one call of the topic's matcher
     rectangles → matches         inside (since, until], before the expiry; the predicate where a rectangle is
                                  only a cover; one match per event and version
+    matches of sequences         fed to their monitors (see `sequences.feed`); complete ones are matches again
     matches → rows               grouped by address (see `outbox.rows`)
     commit                       payloads, rows, cursor and intervals together; then memory; then the answer
 
@@ -15,7 +16,7 @@ to a log whose cursor is 0.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,18 +26,22 @@ from edn.errors import CorruptMessage
 from edn.formats.ndjson import cut, ends_of
 from edn.formats.webhooks import keep_newest
 from edn.model.coordinates import Value
+from edn.model.sequence import Candidate
 from edn.protocol import generated_id
-from edn.runtime import tracing
+from edn.runtime import clock, tracing
 from edn_server.ingest import subscription_end as ending
 from edn_server.ingest.control_records import ControlRecords
 from edn_server.ingest.undecided import Budget, affordable
 from edn_server.outbox.rows import group
+from edn_server.sequences.feed import Feed
 from edn_server.storage import logs, outbox, versions
 from edn_server.storage.interface import Connection
 from edn_server.storage.outbox import Event, Place, Row
+from edn_server.storage.sequences.rows import Arrived, Waiting
 from edn_server.storage.usage import Drops
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import LogState, SubscriptionRegistry
+from edn_server.subscriptions.sequences import NO_KEY
 from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s, Matrix, Topic
 
 
@@ -90,6 +95,67 @@ class _Columns:
     ends: Int64s
 
 
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Matches of steps: row in the segment, version number and role of each."""
+
+    events: Int64s
+    numbers: Int32s
+    roles: Int32s
+
+    def select(self, chosen: Int64s) -> _Pairs:
+        return _Pairs(self.events[chosen], self.numbers[chosen], self.roles[chosen])
+
+    def at(self, place: int) -> tuple[int, int, int]:
+        return int(self.events[place]), int(self.numbers[place]), int(self.roles[place])
+
+
+@dataclass(slots=True)
+class _Candidates:
+    """The candidates of sequences in one segment."""
+
+    topic: Topic
+    segment: protocol.Segment
+    columns: _Columns
+    pairs: _Pairs
+    #: place in the frame of each pair's event
+    places: Int64s = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    _values: dict[tuple[int, int], dict[str, Value]] = field(default_factory=dict)
+
+    def values(self, event: int, width: int) -> dict[str, Value]:
+        """Decode an event, once per width."""
+        found = self._values.get((event, width))
+        if found is None:
+            body = cut(self.segment.lines, self.columns.ends, self.columns.first + event)
+            found = self.topic.schema(width).values(body, self.columns.points[event].tolist())
+            self._values[event, width] = found
+        return found
+
+
+def _in_order(parts: Sequence[_Candidates]) -> Iterator[tuple[int, int, int, _Candidates, int]]:
+    """Yield (place, number, roles, part, row) of each candidate and sequence, in the order of places."""
+    places = np.concatenate([part.places for part in parts])
+    numbers = np.concatenate([part.pairs.numbers for part in parts])
+    rows = np.concatenate([part.pairs.events for part in parts])
+    which = np.repeat(np.arange(len(parts)), [len(part.places) for part in parts])
+    bits = np.int64(1) << np.concatenate([part.pairs.roles for part in parts]).astype(np.int64)
+    order = np.lexsort((numbers, places))
+    if not len(order):
+        return
+    places, numbers, rows, which, bits = (column[order] for column in (places, numbers, rows, which, bits))
+    begins = np.flatnonzero(np.concatenate([[True], (np.diff(places) != 0) | (np.diff(numbers) != 0)]))
+    roles = np.bitwise_or.reduceat(bits, begins)
+    for place, number, mask, part, row in zip(
+        places[begins].tolist(),
+        numbers[begins].tolist(),
+        roles.tolist(),
+        which[begins].tolist(),
+        rows[begins].tolist(),
+        strict=True,
+    ):
+        yield place, number, mask, parts[part], row
+
+
 class ApplyFrame(Job[Applied]):
     fresh = True
 
@@ -114,6 +180,9 @@ class ApplyFrame(Job[Applied]):
         self._came: dict[int, list[Int64s]] = {}
         self._numbers: Int32s = np.empty(0, dtype=np.int32)
         self._budget = Budget()
+        #: matches of sequences by segment; None without any
+        self._candidates: list[_Candidates] = []
+        self._feed: Feed | None = None
 
     def work(self, db: Connection) -> Applied:
         began = 0 if tracing.active is None else time.time_ns()
@@ -137,6 +206,11 @@ class ApplyFrame(Job[Applied]):
             if control.offset > cursor:
                 self._controls.apply(control)
         places, numbers, doubts, sizes, offsets = self._match(cursor)
+        useful = None
+        if self._candidates:
+            places, numbers, doubts, sizes, offsets, useful = self._follow(
+                places, numbers, doubts, sizes, offsets
+            )
         holds = self._controls.holds
         queues, wanted, kept = holds.sort(numbers, offsets[places])
         # One undecided match makes all rows of the frame at its address undecided, to keep their order. Their
@@ -163,6 +237,8 @@ class ApplyFrame(Job[Applied]):
         drops = written.drops
         farewells = ending.write(db, registry, self._controls.cancelled)
         self._controls.write(db)
+        if self._feed is not None:
+            self._feed.write(db)
         self._advance(db)
         self._end(db)
         self._written = True
@@ -172,7 +248,7 @@ class ApplyFrame(Job[Applied]):
             if place.address is not None and (row.doubt or place.subscription is not None)
         ]
         return Applied(
-            self._ack(frame.upto, matched=matched, useful=len(self._events)),
+            self._ack(frame.upto, matched=matched, useful=len(self._events) if useful is None else useful),
             rows=written.ready,
             addresses=tuple(dict.fromkeys([*holds.released, *others, *farewells])),
             frame_id=self._frame_id,
@@ -210,6 +286,8 @@ class ApplyFrame(Job[Applied]):
             registry.versions[number].id for number in self._controls.moved if number in registry.versions
         )
         self._controls.holds.apply()
+        if self._feed is not None:
+            self._feed.apply()
         self._count()
         registry.remove(self._over)
         self._controls.leave_logs()
@@ -294,7 +372,10 @@ class ApplyFrame(Job[Applied]):
             self._came.setdefault(segment.topic, []).append(columns.offsets)
             events, numbers, doubts = self._matches(topic, segment, columns)
             stamps = protocol.int64_array(segment.stamps)
-            for row in np.flatnonzero(np.bincount(events, minlength=len(own))).tolist():
+            needed = np.bincount(events, minlength=len(own))
+            if topic.role is not None:
+                needed[self._locate_candidates(own)] = 1
+            for row in np.flatnonzero(needed).tolist():
                 index, place = columns.first + row, int(own[row])
                 body = cut(segment.lines, columns.ends, index)
                 name = (
@@ -343,6 +424,10 @@ class ApplyFrame(Job[Applied]):
         offsets = columns.offsets[events]
         kept = (self._log.since[numbers] < offsets) & (offsets <= self._log.until[numbers])
         kept &= columns.times[events] < self._log.expires[numbers]
+        if topic.role is not None:
+            self._set_apart(
+                topic, segment, columns, _Pairs(events, numbers, topic.role[entries]), entries, kept
+            )
         covers = np.flatnonzero(kept & ~topic.exact[entries])
         doubts = np.zeros(len(events), dtype=np.bool_)
         if len(covers):
@@ -354,6 +439,85 @@ class ApplyFrame(Job[Applied]):
             kept[several] = False
             kept[several[once]] = True
         return events[kept], numbers[kept], doubts[kept]
+
+    # -- sequences --------------------------------------------------------------------------------------
+
+    def _set_apart(
+        self,
+        topic: Topic,
+        segment: protocol.Segment,
+        columns: _Columns,
+        pairs: _Pairs,
+        entries: Int64s,
+        kept: Flags,
+    ) -> None:
+        """Take the matches of sequences out of `kept`, and remember those whose predicate holds."""
+        found = np.flatnonzero(kept & (pairs.roles >= 0))
+        kept[found] = False
+        part = _Candidates(topic, segment, columns, pairs.select(found))
+        exact = topic.exact[entries[found]]
+        if not exact.all():
+            holds = exact.copy()
+            for at in np.flatnonzero(~exact).tolist():
+                event, number, role = part.pairs.at(at)
+                values = part.values(event, self._registry.sequences[number].widths[topic.uid])
+                holds[at] = self._registry.bound_role(number, role).matches(values)
+            part.pairs = part.pairs.select(np.flatnonzero(holds))
+        self._candidates.append(part)
+
+    def _locate_candidates(self, own: Int64s) -> Int64s:
+        """Store the places of the segment's candidates; return their rows."""
+        part = self._candidates[-1]
+        part.places = own[part.pairs.events]
+        return part.pairs.events
+
+    def _follow(
+        self, places: Int64s, numbers: Int32s, doubts: Flags, sizes: Int64s, offsets: Int64s
+    ) -> tuple[Int64s, Int32s, Flags, Int64s, Int64s, int]:
+        """Feed the candidates to their monitors; return the matches with the complete sequences among them.
+
+        A complete sequence has a place of its own, right behind that of the completing event. The last
+        result is the number of useful events.
+        """
+        useful = len(self._events)
+        self._feed = Feed(self._registry, int(clock.estimate() * 1e6))
+        for place, number, roles, part, event in _in_order(self._candidates):
+            self._take(place, number, roles, part, event)
+        complete = self._feed.complete
+        told = set(places.tolist())
+        self._events = {place: event for place, event in self._events.items() if place in told}
+        if not complete:
+            return places, numbers, doubts, sizes, offsets, useful
+        ends = np.array([one.place for one in complete], dtype=np.int64)
+        added = ends + np.arange(1, len(ends) + 1)
+        moved = np.arange(len(offsets)) + np.searchsorted(ends, np.arange(len(offsets)), "left")
+        self._events = {int(moved[place]): event for place, event in self._events.items()}
+        self._events |= zip(added.tolist(), (one.event for one in complete), strict=True)
+        total = len(offsets) + len(ends)
+        all_sizes, all_offsets = np.zeros(total, dtype=np.int64), np.zeros(total, dtype=np.int64)
+        all_sizes[moved], all_offsets[moved] = sizes, offsets
+        all_sizes[added] = [len(one.event.body) for one in complete]
+        all_offsets[added] = offsets[ends]
+        places = np.concatenate([moved[places], added])
+        order = np.argsort(places, kind="stable")
+        numbers = np.concatenate([numbers, np.array([one.number for one in complete], dtype=np.int32)])
+        doubts = np.concatenate([doubts, np.zeros(len(ends), dtype=np.bool_)])
+        return places[order], numbers[order], doubts[order], all_sizes, all_offsets, useful
+
+    def _take(self, place: int, number: int, roles: int, part: _Candidates, event: int) -> None:
+        assert self._feed is not None
+        live = self._registry.sequences[number]
+        key = NO_KEY
+        if live.sequence.by:
+            found = live.key_of(part.values(event, live.widths[part.topic.uid]))
+            if found is None:
+                return
+            key = found
+        arrived = Arrived(self._feed.next_serial(), self._events[place])
+        stamp = arrived.event.stamp
+        origin = self._frame.log if stamp == int(part.columns.times[event]) else ""
+        waiting = Waiting(arrived.serial, key, roles, Candidate(stamp, origin, arrived))
+        self._feed.take(number, waiting, place)
 
     def _decide(
         self,

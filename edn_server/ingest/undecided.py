@@ -38,6 +38,7 @@ from edn_server.storage.interface import Connection, Reader
 from edn_server.storage.outbox import Row
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import SubscriptionRegistry
+from edn_server.subscriptions.sequences import is_stored_sequence
 
 logger = structlog.get_logger()
 
@@ -131,9 +132,9 @@ class FilterCache:
         self._decoded: dict[int, tuple[Schema, dict[str, Any]]] = {}
 
     def filter(self, db: Connection, number: int) -> BoundVersion | None:
-        """Returns the version with this number, or None."""
+        """Returns the version with this number, or None; a sequence has no predicate."""
         found = versions.predicate(db, number)
-        if found is None:
+        if found is None or is_stored_sequence(found.filter):
             return None
         version = self._filters.get((number, found.id, found.version))
         if version is None:
@@ -255,6 +256,9 @@ class Decision:
         self.evaluated = [one for one in named.values() if one is not None]
         for place in row.places:
             body = outbox.read_events(db, row.frame_id, [place])[place].body
+            if body.startswith(b"["):  # a complete sequence is decided
+                self.matches += [(place, number) for number in recipients[place]]
+                continue
             versions = [(number, named[number]) for number in recipients[place]]
             filters = [one.bound for _, one in versions if one is not None]
             #: values by id of the schema

@@ -37,6 +37,7 @@ from edn_server.storage.dead_letters import Letter
 from edn_server.storage.interface import Connection, Reader
 from edn_server.storage.writer import Writer
 from edn_server.subscriptions.counters import Counts
+from edn_server.subscriptions.sequences import LiveSequence
 from edn_server.subscriptions.view import RegistryView
 
 #: dead letters that one call requeues
@@ -51,6 +52,19 @@ _EXAMPLES: dict[str, Any] = {
     "boolean": True,
     "bytes": "AA==",
 }
+
+
+def _monitor(live: LiveSequence) -> dict[str, Any]:
+    """Returns the state of the monitor of a sequence."""
+    count, oldest = live.state()
+    return {
+        "waiting_for": live.plan.slots[len(oldest)] + 1,
+        "since": rfc3339(oldest[0].stamp) if oldest else None,
+        "half_matches": count,
+        "settling": len(live.waiting),
+        "late": live.late,
+        "dropped": live.dropped,
+    }
 
 
 def _example(kind: str, now: str) -> Any:
@@ -84,6 +98,7 @@ class DeliveryStatus:
         used = await self.reader.reading(usage.subscription_usage, subscription, members)
         health = self.notifier.health(address)
         found = [(number, self.view.version(number)) for number in numbers]
+        monitor = self.view.sequence(numbers[-1]) if numbers else None
         counts = [self.view.counters.totals([n], one.topic) for n, one in found if one is not None]
         return {
             "state": health.state,
@@ -103,6 +118,7 @@ class DeliveryStatus:
             "dropped": used.dropped,
             "dropped_limit": used.reason,
             "dropped_last": _shown(used.last),
+            **({} if monitor is None else {"sequence": _monitor(monitor)}),
         }
 
     async def attempts(self, subscription: str) -> list[dict[str, Any]]:

@@ -18,7 +18,13 @@ from edn_server.subscriptions.view import RegistryView
 
 
 def event_fragment(event: Event, topic: str) -> bytes:
-    """Compose an entry up to its matches; the payload has the publisher's bytes."""
+    """Compose an entry up to its matches; the payload has the publisher's bytes.
+
+    The payload of a complete sequence is an array of its events (`sequences.feed`).
+    """
+    if event.body.startswith(b"["):
+        traced = _traced(event.trace) if event.trace else b""
+        return b'{%b"topic":%b,"events":%b,"matches":[' % (traced, msgspec.json.encode(topic), event.body)
     return b'{%b"topic":%b,"event":{"id":%b,"time":"%b","attributes":%b},"matches":[' % (
         _traced(event.trace) if event.trace else b"",
         msgspec.json.encode(topic),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from edn_server.storage import outbox, usage, versions
 from edn_server.storage.interface import Connection
+from edn_server.storage.sequences import rows as sequences
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import SubscriptionRegistry
 
@@ -39,6 +40,8 @@ class Collect(Job[int]):
 
     def work(self, db: Connection) -> int:
         self._numbers = versions.collect(db, self.LIMIT)
+        if self._numbers:
+            sequences.delete_versions(db, self._numbers)
         return len(self._numbers)
 
     def done(self, result: int) -> None:

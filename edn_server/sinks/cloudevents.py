@@ -26,6 +26,9 @@ from edn_server.sinks.consent import Consents
 from edn_server.sinks.post_sequence import PostSequence
 from edn_server.sinks.resolver import Resolver
 
+#: type of the CloudEvent of a complete sequence
+SEQUENCE_TYPE = "edn.sequence"
+
 Headers = tuple[tuple[str, str], ...]
 
 
@@ -37,8 +40,10 @@ class _Event(msgspec.Struct):
 
 class _Entry(msgspec.Struct):
     topic: str
-    event: _Event
     matches: list[dict[str, Any]]
+    event: _Event | None = None
+    #: of a sequence
+    events: msgspec.Raw = msgspec.Raw(b"")
 
 
 _notifications = msgspec.json.Decoder(dict[str, list[_Entry]])
@@ -90,12 +95,34 @@ class CloudEventsSink:
 
 def to_cloudevent(entry: _Entry) -> CloudEvent:
     """Converts a notification to a CloudEvent."""
-    event = cloudevents.from_notification(entry.topic, msgspec.structs.asdict(entry.event))
+    if entry.event is None:
+        event = _sequence_event(entry)
+    else:
+        event = cloudevents.from_notification(entry.topic, msgspec.structs.asdict(entry.event))
     for match in entry.matches[:1]:
         event.context.setdefault("subscription", match["subscription"])
         if match.get("recipient"):
             event.context.setdefault("recipient", match["recipient"])
     return event
+
+
+class _Last(msgspec.Struct):
+    id: str
+    time: str
+
+
+def _sequence_event(entry: _Entry) -> CloudEvent:
+    """Converts a complete sequence: its data has the list of its events."""
+    last = msgspec.json.decode(entry.events, type=list[_Last])[-1]
+    subscription = entry.matches[0]["subscription"] if entry.matches else ""
+    context = {
+        "id": f"{last.id}/{subscription}",
+        "source": cloudevents.defaults(entry.topic)["source"],
+        "type": SEQUENCE_TYPE,
+        "time": last.time,
+        "datacontenttype": "application/json",
+    }
+    return CloudEvent(context, data=msgspec.Raw(b'{"events":' + bytes(entry.events) + b"}"))
 
 
 def encode(mode: str, events: list[CloudEvent]) -> Iterator[tuple[Headers, str, bytes]]:

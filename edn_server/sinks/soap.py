@@ -44,10 +44,16 @@ class _Match(msgspec.Struct):
     recipient: str | None = None
 
 
+class _SequenceEvent(_Event):
+    topic: str
+
+
 class _Entry(msgspec.Struct):
     topic: str
-    event: _Event
     matches: list[_Match]
+    event: _Event | None = None
+    #: of a sequence
+    events: list[_SequenceEvent] = []
 
 
 class _Content(msgspec.Struct):
@@ -112,11 +118,21 @@ def _messages(address: SoapAddress, content: _Content) -> list[tuple[str, Elemen
 
 
 def _event(entry: _Entry) -> Element:
-    event = event_xml.build_document(entry.event.attributes)
-    event.set("topic", entry.topic)
-    event.set("id", xml.valid_text(entry.event.id))
-    event.set("time", entry.event.time)
-    return event
+    """Builds the element of an event, or that of a sequence with its events."""
+    if entry.event is not None:
+        return _one_event(entry.event, entry.topic)
+    sequence = etree.Element(f"{{{NAMESPACE}}}sequence", nsmap={"e": NAMESPACE})
+    for event in entry.events:
+        sequence.append(_one_event(event, event.topic))
+    return sequence
+
+
+def _one_event(event: _Event, topic: str) -> Element:
+    element = event_xml.build_document(event.attributes)
+    element.set("topic", topic)
+    element.set("id", xml.valid_text(event.id))
+    element.set("time", event.time)
+    return element
 
 
 def _match(match: _Match) -> Element:

@@ -10,6 +10,8 @@ replays, pauses
             see `replays`
 events, outbox, batches, stream_marks
             see `outbox`. A row id is never reused, because the webhook-id is derived from it
+steps, half_matches, candidates, monitors
+            see `sequences.rows`
 health, attempts, consents
             see `sink_state`
 dead_letters, dead_names, names
@@ -37,11 +39,12 @@ from edn.runtime.process import CannotStart, copy_in, lock_folder, wrong_format
 from edn.runtime.secret_box import SecretBox, open_folder_box
 from edn_server.storage import secret_rows, usage
 from edn_server.storage.interface import Connection, Identity, Reader, Result
+from edn_server.storage.sequences import rows as sequences
 from edn_server.storage.store import Store
 from edn_server.storage.writer import Call, Job, SqliteJobs, Writer
 
 #: number of the table format (`PRAGMA user_version`); other formats are refused
-FORMAT = 2
+FORMAT = 3
 
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -182,7 +185,12 @@ class SqliteStore(Store):
             storage.recover(db)
             db.execute("BEGIN IMMEDIATE")
             if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone():
-                for statement in (*_TABLES.split(";"), *usage.TABLES, *usage.TRIGGERS):
+                for statement in (
+                    *_TABLES.split(";"),
+                    *sequences.TABLES.split(";"),
+                    *usage.TABLES,
+                    *usage.TRIGGERS,
+                ):
                     db.execute(statement)
                 db.executemany("INSERT INTO meta VALUES (?, ?)", [("epoch", 0), ("seq", 0)])
                 secret_rows.create_key(db)

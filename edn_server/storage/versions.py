@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -39,8 +39,10 @@ class StoredVersion:
     expires: int
     log: str
     incarnation: int
-    #: as wide as the topic was when the filter was bound
+    #: as wide as the topic was when the filter was bound; none if it is a sequence
     rects: Rects
+    #: of a sequence (`storage.sequences`): its roles, with their rectangles
+    steps: Sequence[Any] = ()
 
 
 def pack_rects(rects: Rects) -> bytes:
@@ -232,7 +234,9 @@ def collect(db: Connection, most: int) -> list[int]:
         " AND NOT EXISTS (SELECT 1 FROM outbox k WHERE k.subscription = v.id AND k.id <= v.over"
         "  AND k.state IN ('buffered', 'waiting'))"
         # Nor a version whose predicate an undecided row still needs.
-        " AND NOT EXISTS (SELECT 1 FROM outbox d WHERE d.doubt = v.number + 1 AND d.doubt > 0) LIMIT ?",
+        " AND NOT EXISTS (SELECT 1 FROM outbox d WHERE d.doubt = v.number + 1 AND d.doubt > 0)"
+        # Nor a migrated sequence that still has to hand its monitor over.
+        " AND NOT (v.moved != 0 AND EXISTS (SELECT 1 FROM monitors m WHERE m.number = v.number)) LIMIT ?",
         (most,),
     )
     collected = [number for (number,) in found.fetchall()]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edn_server.storage import logs, replays, versions
 from edn_server.storage.interface import Connection
+from edn_server.storage.sequences import rows as sequences
 from edn_server.subscriptions.registry import SubscriptionRegistry
 
 
@@ -21,7 +24,11 @@ def load(db: Connection) -> SubscriptionRegistry:
         log.cursor, log.joined, log.retired = row.cursor, row.joined, row.retired
     registry.sinks.update((sink.settings.id, sink) for sink in versions.sinks(db))
     registry.reserve(versions.numbers(db))
-    registry.insert(versions.living(db))
+    steps = sequences.steps(db)
+    registry.insert(
+        [replace(one, steps=steps[one.number]) if one.number in steps else one for one in versions.living(db)]
+    )
+    _load_sequences(db, registry)
     # Outbox rows may still name ended versions.
     for ended in versions.ended(db):
         registry.set_fragment(*ended)
@@ -39,3 +46,23 @@ def load(db: Connection) -> SubscriptionRegistry:
             log = registry.logs[name]
             log.since[number], log.until[number], log.expires[number] = since, until, expires
     return registry
+
+
+def _load_sequences(db: Connection, registry: SubscriptionRegistry) -> None:
+    """Loads half matches, candidates and counts of living sequences."""
+    found = registry.sequences
+    for monitor in sequences.monitors(db):
+        live = found.get(monitor.number)
+        if live is not None:
+            live.awaiting, live.position = monitor.awaiting, monitor.position
+            live.late, live.dropped = monitor.late, monitor.dropped
+            if monitor.awaiting:
+                registry.delayed.add(monitor.number)
+    for number, key, half in sequences.half_matches(db):
+        registry.arrivals = max(registry.arrivals, *(one.payload.serial for one in half))
+        if number in found:
+            found[number].halves[key] = half
+    for number, waiting in sequences.waiting(db):
+        registry.arrivals = max(registry.arrivals, waiting.serial)
+        if number in found:
+            found[number].waiting[waiting.serial] = waiting

@@ -29,6 +29,7 @@ from edn_server.storage.addresses import settings_of
 from edn_server.storage.replays import Source
 from edn_server.storage.versions import NEVER, StoredSink, StoredVersion
 from edn_server.subscriptions.counters import VersionCounters
+from edn_server.subscriptions.sequences import LiveSequence, live_sequence
 from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s, Topic, grown
 
 #: remembered ends of versions that are not stored: far more than a dispatcher has in flight
@@ -87,6 +88,12 @@ class SubscriptionRegistry:
         self.limits = UsageLimits()
         #: committed store requests
         self.seq = 0
+        #: the sequences among the living versions, by number
+        self.sequences: dict[int, LiveSequence] = {}
+        #: sequences whose candidates may wait: they settle, or have migrated
+        self.delayed: set[int] = set()
+        #: serial of the newest candidate of a sequence
+        self.arrivals = 0
         #: living versions by number, and their numbers by subscription
         self.versions: dict[int, LiveVersion] = {}
         self.numbers: dict[str, list[int]] = {}
@@ -155,9 +162,12 @@ class SubscriptionRegistry:
         topic = self.topics.get(int(self._topic_of[number]))
         self._topic_of[number] = 0
         if topic is not None:
-            topic.versions -= 1
-            if topic.versions == 0:
-                self.idle.add(topic.uid)
+            self._leave_topic(topic)
+
+    def _leave_topic(self, topic: Topic) -> None:
+        topic.versions -= 1
+        if topic.versions == 0:
+            self.idle.add(topic.uid)
 
     def reserve(self, used: set[int]) -> None:
         """Marks numbers as used, after a restart."""
@@ -257,9 +267,38 @@ class SubscriptionRegistry:
             self.migrated.discard(version.id)
             if self.paused or self.replaying:
                 self.mark_held([version.id])
-            by_topic.setdefault(version.topic, []).append(version)
+            if version.steps:
+                self._insert_sequence(version)
+            else:
+                by_topic.setdefault(version.topic, []).append(version)
         for uid, versions in by_topic.items():
             self._insert_entries(self.topics[uid], versions)
+
+    def _insert_sequence(self, version: StoredVersion) -> None:
+        """Adds the entries of a sequence to the matchers of its topics, which it pins."""
+        live = LiveSequence(live_sequence(version.filter), {}, {})
+        for step in version.steps:
+            topic, rects = self.topics[step.topic], step.rects
+            if topic.uid not in live.entries and topic.uid != version.topic:
+                topic.versions += 1
+            entries = topic.allocate_entries(len(rects))
+            lo = np.full((len(rects), topic.width), -np.inf)
+            hi = np.full((len(rects), topic.width), np.inf)
+            lo[:, : rects.width], hi[:, : rects.width] = rects.lo, rects.hi
+            topic.number[entries] = version.number
+            topic.exact[entries] = rects.exact
+            topic.multi_rect[entries] = False
+            topic.set_roles(entries, step.role)
+            topic.insert(entries, lo, hi)
+            live.entries.setdefault(topic.uid, []).extend(entries)
+            live.widths[topic.uid] = rects.width
+        self.sequences[version.number] = live
+        if live.sequence.settle:
+            self.delayed.add(version.number)
+        width = live.widths[version.topic]
+        self.versions[version.number] = LiveVersion(
+            version.id, version.version, version.topic, version.filter, width, []
+        )
 
     def _insert_entries(self, topic: Topic, new: list[StoredVersion]) -> None:
         rows = sum(len(version.rects.exact) for version in new)
@@ -275,6 +314,7 @@ class SubscriptionRegistry:
             topic.number[own] = version.number
             topic.exact[own] = rects.exact
             topic.multi_rect[own] = len(own) > 1
+            topic.set_roles(own, -1)
             at += len(own)
             self.versions[version.number] = LiveVersion(
                 version.id, version.version, topic.uid, version.filter, rects.width, own
@@ -298,6 +338,12 @@ class SubscriptionRegistry:
                 del self.numbers[version.id]
                 self._leave_subtree(version.id)
             by_topic.setdefault(version.topic, []).extend(version.entries)
+            live = self.sequences.pop(number, None)
+            self.delayed.discard(number)
+            for uid, steps in {} if live is None else live.entries.items():
+                by_topic.setdefault(uid, []).extend(steps)
+                if uid != version.topic:
+                    self._leave_topic(self.topics[uid])
         for uid, entries in by_topic.items():
             if entries:
                 self.topics[uid].delete(entries)
@@ -324,6 +370,10 @@ class SubscriptionRegistry:
             schema = self.topics[version.topic].schema(version.width)
             version.bound = Filter.parse(msgspec.json.decode(version.filter)).bind(schema)
         return version.bound
+
+    def bound_role(self, number: int, role: int) -> BoundFilter:
+        """Returns the predicate of a role of a sequence."""
+        return self.sequences[number].bound(role, lambda uid, width: self.topics[uid].schema(width))
 
     def finish_history(self, number: int, source: Source) -> None:
         """Removes a source of a version's history."""

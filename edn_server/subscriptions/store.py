@@ -15,10 +15,11 @@ because a waiting request dies with the process.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+import numpy as np
 
 from edn import protocol
 from edn.errors import Conflict, CorruptMessage, InvalidFilter, InvalidInput
@@ -29,25 +30,37 @@ from edn.model.filter import Filter
 from edn.model.namespace import owner_of
 from edn.model.rect import Rects
 from edn.model.schema import Schema
+from edn.model.sequence import decode as decode_sequence
+from edn.model.sequence import is_sequence
 from edn_server.storage import logs, replays, versions
 from edn_server.storage.addresses import STREAM, address_of, settings_of, stream_of
 from edn_server.storage.interface import Connection
 from edn_server.storage.replays import Source
+from edn_server.storage.sequences import rows as sequences
+from edn_server.storage.sequences.rows import Monitor, StoredStep
 from edn_server.storage.versions import NEVER, StoredSink, StoredVersion, TopicRow
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import SubscriptionRegistry
 
 
-def bind_filters(request: protocol.Store) -> list[Rects]:
+@dataclass(frozen=True, slots=True)
+class BoundItem:
+    """The rectangles of an item: those of a filter, or those of the steps of a sequence."""
+
+    rects: Rects
+    steps: tuple[StoredStep, ...] = ()
+
+
+def bind_filters(request: protocol.Store) -> list[BoundItem]:
     """Checks a request and binds its filters; an error names the item. Any thread may call it."""
     schema = Schema.from_wire(request.topic.columns)
-    try:
-        engine_name(request.topic.engine)
-    except (ValueError, KeyError, InvalidInput) as error:
-        raise InvalidInput(
-            f'matcher "{request.topic.engine}" does not exist on this server: {error}'
-        ) from None
-    rects: list[Rects] = []
+    schemas = {topic.uid: Schema.from_wire(topic.columns) for topic in request.topics}
+    schemas[request.topic.uid] = schema
+    for topic in (request.topic, *request.topics):
+        _check_engine(topic.engine)
+        if topic.tenant != request.topic.tenant:
+            raise CorruptMessage(f"topics of a request must have one tenant, got {topic.tenant!r}, too")
+    rects: list[BoundItem] = []
     for index, item in enumerate(request.items):
         if {item.tenant, owner_of(item.id)} != {request.topic.tenant}:
             raise CorruptMessage(
@@ -55,7 +68,10 @@ def bind_filters(request: protocol.Store) -> list[Rects]:
                 f"got {owner_of(item.id)!r} and {item.tenant!r}"
             )
         try:
-            rects.append(Filter.parse(item.filter).bind(schema).rects())
+            if is_sequence(item.filter):
+                rects.append(_bind_sequence(item, request.topic.uid, schemas))
+            else:
+                rects.append(BoundItem(Filter.parse(item.filter).bind(schema).rects()))
         except InvalidFilter as error:
             place = f"/items/{index}/filter{error.pointer or ''}"
             raise InvalidFilter(error.detail, pointer=place, column=error.column) from None
@@ -65,6 +81,28 @@ def bind_filters(request: protocol.Store) -> list[Rects]:
             raise CorruptMessage(str(error)) from None
     sinks_of(request)
     return rects
+
+
+def _check_engine(engine: str) -> None:
+    try:
+        engine_name(engine)
+    except (ValueError, KeyError, InvalidInput) as error:
+        raise InvalidInput(f'matcher "{engine}" does not exist on this server: {error}') from None
+
+
+def _bind_sequence(item: protocol.StoreItem, first: int, schemas: Mapping[int, Schema]) -> BoundItem:
+    try:
+        sequence = decode_sequence(item.filter)
+    except msgspec.ValidationError as error:
+        raise CorruptMessage(f"sequence of {item.id}: {error}") from None
+    if sequence.topics[0] != first or not schemas.keys() >= set(sequence.topics):
+        raise CorruptMessage(
+            f"topics of the sequence {item.id} must be in the request, its first one as topic"
+        )
+    steps = tuple(StoredStep(*part[:2], part.bound.rects()) for part in sequence.bind(schemas).parts)
+    width = steps[0].rects.width
+    none = Rects(np.empty((0, width)), np.empty((0, width)), np.empty(0, dtype=np.bool_))
+    return BoundItem(none, steps)
 
 
 def sinks_of(request: protocol.Store) -> list[StoredSink]:
@@ -87,7 +125,7 @@ class StoreVersions(Job[protocol.Stored]):
     epoch: int
     request: protocol.Store = field(repr=False)  # it has signing keys
     #: bound filters of the items
-    rects: Sequence[Rects]
+    bound: Sequence[BoundItem]
     _sinks: list[StoredSink] = field(default_factory=list, init=False)
     _allocated: list[int] = field(default_factory=list, init=False)
     _new: list[StoredVersion] = field(default_factory=list, init=False)
@@ -102,13 +140,14 @@ class StoreVersions(Job[protocol.Stored]):
         self._sinks = sinks_of(request)
         self._check_incarnation(db)
         self._check_discarded()
-        self._store_topic(db)
+        for topic in (request.topic, *request.topics):
+            self._store_topic(db, topic)
         versions.store_rings(db, request.rings)
         versions.store_sinks(db, self._sinks)
-        for item, rects in zip(request.items, self.rects, strict=True):
+        for item, bound in zip(request.items, self.bound, strict=True):
             text = msgspec.json.encode(item.filter).decode()
             if not self._known(db, item, text):
-                self._store(db, item, text, rects)
+                self._store(db, item, text, bound)
         if self._new or self._adopted:
             versions.count_store(db)
         return protocol.Stored(epoch=self.epoch, seq=versions.stores(db))
@@ -121,8 +160,8 @@ class StoreVersions(Job[protocol.Stored]):
             registry.sinks.setdefault(sink.settings.id, sink)
         log = registry.log(request.log)
         log.incarnation = max(log.incarnation, request.incarnation)
-        topic = request.topic
-        registry.add_topic(topic.uid, topic.tenant, topic.name, topic.columns, topic.engine)
+        for topic in (request.topic, *request.topics):
+            registry.add_topic(topic.uid, topic.tenant, topic.name, topic.columns, topic.engine)
         registry.remove(self._replaced)
         for number, expires in self._adopted:
             registry.incarnation[number] = request.incarnation
@@ -132,6 +171,9 @@ class StoreVersions(Job[protocol.Stored]):
                 each.expires[number] = expires
         registry.insert(self._new)
         for number in self._arriving:
+            if number in registry.sequences:
+                registry.sequences[number].awaiting = True
+                registry.delayed.add(number)
             registry.replaying.setdefault(number, set()).add(Source("server", request.log))
         registry.mark_held([registry.versions[number].id for number in self._arriving])
 
@@ -160,8 +202,7 @@ class StoreVersions(Job[protocol.Stored]):
                     "request took too long"
                 )
 
-    def _store_topic(self, db: Connection) -> None:
-        topic = self.request.topic
+    def _store_topic(self, db: Connection, topic: protocol.TopicInfo) -> None:
         known = versions.columns_of(db, topic.uid)
         shared = min(len(known or ()), len(topic.columns))
         if known is not None and known[:shared] != topic.columns[:shared]:
@@ -198,7 +239,7 @@ class StoreVersions(Job[protocol.Stored]):
             "a change needs a new version"
         )
 
-    def _store(self, db: Connection, item: protocol.StoreItem, text: str, rects: Rects) -> None:
+    def _store(self, db: Connection, item: protocol.StoreItem, text: str, bound: BoundItem) -> None:
         request = self.request
         number = self.registry.allocate_number()
         self._allocated.append(number)
@@ -213,10 +254,13 @@ class StoreVersions(Job[protocol.Stored]):
             expires=_expiry(item),
             log=request.log,
             incarnation=request.incarnation,
-            rects=rects,
+            rects=bound.rects,
+            steps=bound.steps,
         )
         settings = settings_of(stored.address)
         versions.insert(db, stored, owner=item.owner, ring=item.ring, settings=settings)
+        if bound.steps:
+            sequences.insert(db, number, bound.steps)
         self._await(db, item, number)
         self._new.append(stored)
 
@@ -224,6 +268,8 @@ class StoreVersions(Job[protocol.Stored]):
         """Holds back the matches of a migrating subscription until its old server has delivered its rows."""
         if item.arriving:
             replays.begin(db, [number], Source("server", self.request.log))
+            if is_sequence(item.filter):
+                sequences.store_monitor(db, Monitor(number, awaiting=True))
             self._arriving.append(number)
 
 

@@ -59,6 +59,8 @@ class Topic:
         self.exact: Flags = np.empty(0, dtype=np.bool_)
         #: whether the version has more than one rectangle, so that a point may match it more than once
         self.multi_rect: Flags = np.empty(0, dtype=np.bool_)
+        #: the role of an entry in a sequence (`edn.model.sequence`), -1 for none; None without sequences
+        self.role: Int32s | None = None
         self._free: list[int] = []
         self._schemas: dict[int, Schema] = {}
 
@@ -137,6 +139,14 @@ class Topic:
         fitted[:, :shared] = points[:, :shared]
         return fitted
 
+    def set_roles(self, entries: Sequence[int], role: int) -> None:
+        """Sets the role of allocated entries; -1 for none."""
+        if self.role is None:
+            if role < 0:
+                return
+            self.role = np.full(len(self.number), -1, dtype=np.int32)
+        self.role[entries] = role
+
     def allocate_entries(self, count: int) -> list[int]:
         allocated = [self._free.pop() for _ in range(min(count, len(self._free)))]
         more = count - len(allocated)
@@ -146,6 +156,8 @@ class Topic:
             self.number = grown(self.number, extra)
             self.exact = grown(self.exact, extra)
             self.multi_rect = grown(self.multi_rect, extra)
+            if self.role is not None:
+                self.role = grown(self.role, extra, -1)
             allocated.extend(range(size, size + more))
             self._free.extend(range(len(self.number) - 1, size + more - 1, -1))
         return allocated

@@ -18,6 +18,7 @@ from edn_server.policies import UsageLimits
 from edn_server.storage.versions import StoredSink
 from edn_server.subscriptions.counters import VersionCounters
 from edn_server.subscriptions.registry import LiveVersion, SubscriptionRegistry
+from edn_server.subscriptions.sequences import LiveSequence
 from edn_server.subscriptions.topic_index import Topic
 
 
@@ -74,6 +75,10 @@ class RegistryView:
 
     def version(self, number: int) -> LiveVersion | None:
         return self._registry.versions.get(number)
+
+    def sequence(self, number: int) -> LiveSequence | None:
+        """Returns the sequence of a version, if it is one."""
+        return self._registry.sequences.get(number)
 
     def fragment(self, number: int) -> bytes:
         return self._registry.fragments[number] or b"{}"

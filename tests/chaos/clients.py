@@ -23,6 +23,14 @@ from tests.workload import quotes
 
 #: topics, and how long the events of each stay available to later subscribers
 TOPICS: dict[str, float] = {"stocks.quotes": 0, "stocks.late": 0, "stocks.kept": 8}
+#: events for sequences: each trader has one publisher, so that an observer knows their order
+STEPS = "stocks.steps"
+STEP_ATTRIBUTES = {"step": "string", "trader": "integer"}
+_STEPS = "abcd"
+#: traders of one publisher
+_TRADERS = 10
+#: share of the subscriptions that are sequences
+_SEQUENCES = 1 / 3
 #: how often each is chosen
 _WEIGHTS = (7, 2, 1)
 #: longer than a request takes, shorter than some stops last, so that answers get lost
@@ -191,6 +199,60 @@ class Publisher(Client):
             pause = min(_LONGEST_PAUSE, pause * 2)
 
 
+class StepPublisher(Client):
+    """Events of its own traders, one request after the other; none is given up before the end."""
+
+    async def run(self, rate: float) -> None:
+        number = 0
+        first = int(self.name[1:]) * _TRADERS
+        async with self.http() as http:
+            while not self.ending.is_set():
+                number += 1
+                chance = random.Random(self.chance.random())
+                size = chance.choice([1, 2, 5, 10])
+                events = [
+                    {
+                        "$id": f"{self.name}-{number}.{place}",
+                        "step": chance.choice(_STEPS),
+                        "trader": first + chance.randrange(_TRADERS),
+                    }
+                    for place in range(size)
+                ]
+                began = asyncio.get_running_loop().time()
+                await self._publish(http, events)
+                await self.rest(max(0.0, size / rate - (asyncio.get_running_loop().time() - began)))
+
+    async def _publish(self, http: httpx.AsyncClient, events: list[dict[str, Any]]) -> None:
+        pause, left = 0.05, _LAST_ATTEMPTS
+        while left:
+            operation = self.recorder.operation(
+                "publish", topic=STEPS, events=events, via=self.via, publisher=self.name
+            )
+            path = f"/v1/topics/{STEPS}/events"
+            answer = await self.ask(http, [("publish", operation)], "POST", path, events)
+            if answer is not None:
+                self.figures.acknowledged_events += len(events) * (answer.status_code == 202)
+                return
+            left -= self.ending.is_set()
+            await asyncio.sleep(pause)
+            pause = min(_LONGEST_PAUSE, pause * 2)
+
+
+def _sequence(chance: random.Random) -> dict[str, Any]:
+    """A sequence over the steps of one trader."""
+
+    def part() -> dict[str, Any]:
+        return {"topic": STEPS, "filter": {"step": chance.choice(_STEPS)}}
+
+    steps = [part() for _ in range(chance.choice([2, 3, 3, 4]))]
+    for step in steps[1:]:
+        if chance.random() < 0.25:
+            step["times"] = chance.randint(2, 3)
+        if chance.random() < 0.25:
+            step["unless"] = part()
+    return {"sequence": steps, "by": ["trader"], **({"within": "PT2H"} if chance.random() < 0.3 else {})}
+
+
 def _topic(chance: random.Random) -> str:
     return chance.choices(list(TOPICS), _WEIGHTS)[0]
 
@@ -208,7 +270,7 @@ class _Watch:
 
     id: str
     topic: str
-    filter: dict[str, Any]
+    filter: dict[str, Any] | None
     address: str
     expires: str | None
     paused: bool = False
@@ -216,6 +278,8 @@ class _Watch:
     until: float = math.inf
     #: a request of unknown outcome may have ended it
     doubtful: bool = False
+    #: in place of a filter
+    sequence: dict[str, Any] | None = None
 
     @property
     def recipient(self) -> str:
@@ -223,7 +287,7 @@ class _Watch:
 
     def body(self) -> dict[str, Any]:
         return {
-            "filter": self.filter,
+            **(self.sequence or {"filter": self.filter}),
             "sink": {"url": self.address, "recipient": self.recipient},
             "expires": self.expires,
         }
@@ -277,12 +341,15 @@ class Subscriber(Client):
                 self._paused.pop(watch.id, None)
             # Some ids come back later: their earlier life must not be seen in the next one.
             # Not those of a topic that keeps events: the past would be told to each life of the id.
-            if self.chance.random() < 0.3 and not TOPICS[watch.topic]:
+            if self.chance.random() < 0.3 and not TOPICS.get(watch.topic):
                 self._left.append(watch.id)
         elif chance < 0.72:
             await self._pause_or_resume(http, watches)
         elif chance < 0.88:
-            watch.filter = quotes.filter(self.chance)
+            if watch.sequence is None:
+                watch.filter = quotes.filter(self.chance)
+            else:
+                watch.sequence = _sequence(self.chance)
             watch.address = self.chance.choice(self._addresses)
             self._lease(watch)
             if not await self._insist(self._change, http, [watch]):
@@ -333,6 +400,8 @@ class Subscriber(Client):
             id = f"{self.name}-{self._count}"
         topic = _topic(self.chance) if id not in self._again else "stocks.quotes"
         watch = _Watch(id, topic, quotes.filter(self.chance), self.chance.choice(self._addresses), None)
+        if id not in self._again and self.chance.random() < _SEQUENCES:
+            watch.topic, watch.filter, watch.sequence = STEPS, None, _sequence(self.chance)
         self._lease(watch)
         return watch
 
@@ -421,6 +490,7 @@ class Subscriber(Client):
             subscription=watch.id,
             topic=watch.topic,
             filter=watch.filter,
+            sequence=watch.sequence,
             address=watch.address,
             recipient=watch.recipient,
             expires=watch.expires,

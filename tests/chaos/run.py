@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import httpx
 
@@ -183,9 +183,12 @@ async def count_dead_letters(http: httpx.AsyncClient) -> int | None:
 
 
 async def create_topics(http: httpx.AsyncClient, recorder: Recorder) -> None:
-    for topic, availability in clients.TOPICS.items():
-        recorder.topic(topic, quotes.ATTRIBUTES, availability=availability)
-        body = {"attributes": quotes.ATTRIBUTES, "availability": availability}
+    wanted: list[tuple[str, Any, float]] = [
+        (name, quotes.ATTRIBUTES, kept) for name, kept in clients.TOPICS.items()
+    ]
+    for topic, attributes, availability in [*wanted, (clients.STEPS, clients.STEP_ATTRIBUTES, 0)]:
+        recorder.topic(topic, attributes, availability=availability)
+        body = {"attributes": attributes, "availability": availability}
         for left in reversed(range(10)):  # a door may just lead elsewhere
             try:
                 (await http.put(f"/v1/topics/{topic}", json=body)).raise_for_status()
@@ -213,10 +216,13 @@ async def _under_load(
         return kind(f"{letter}{number}", url, recorder, chance(name), tally.clients, ending, via)
 
     publishers = [client(clients.Publisher, "p", number) for number in range(1, 6)]
+    steps = [client(clients.StepPublisher, "t", number) for number in range(1, 3)]
     subscribers = [client(clients.Subscriber, "w", number) for number in range(1, 7)]
     async with asyncio.TaskGroup() as group:
         for publisher in publishers:
             group.create_task(publisher.run(rate=60.0))
+        for stepper in steps:
+            group.create_task(stepper.run(rate=12.0))
         for subscriber in subscribers:
             group.create_task(subscriber.run(addresses, most=40, rate=4.0))
         mover = Mover(doors[0][1], sorted(fleet.servers), chance("mover"), ending)

@@ -191,6 +191,8 @@ class Tally:
             ("pairs due", str(counts.due)),
             ("pairs notified", f"{counts.notified}, {counts.optional} of them optional"),
             ("repeats under one webhook-id", str(counts.repeats)),
+            ("sequences due", str(counts.sequences_due)),
+            ("sequences complete", str(counts.sequences)),
             ("lost", str(faults.get("missing", 0))),
             ("unexpected", str(faults.get("unexpected", 0))),
             ("pairs under two webhook-ids", str(faults.get("duplicate", 0))),

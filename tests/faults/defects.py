@@ -251,3 +251,35 @@ def _trust_the_wall_clock() -> None:
 
     for name in ("now", "steady", "estimate"):
         patches.put(clock, name, clock.wall)
+
+
+@defect("half-matches-forgotten", "a server that starts has no half matches of sequences")
+def _half_matches_forgotten() -> None:
+    from edn_server.storage.sequences import rows
+
+    @wrap(rows, "half_matches")
+    def _(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda db: iter(())
+
+
+@defect("half-matches-left", "a migrated sequence begins without the half matches of its old server")
+def _half_matches_left() -> None:
+    from edn_server.storage.sequences import rows
+
+    @wrap(rows, "handed_rows")
+    def _(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda db, number: []
+
+
+@defect("candidates-fed-twice", "every candidate is fed to the monitor of its sequence twice")
+def _candidates_fed_twice() -> None:
+    from edn_server.sequences.feed import Feed
+
+    @wrap(Feed, "feed")
+    def _(original: Callable[..., Any]) -> Callable[..., Any]:
+        def feed(self: Any, number: int, waiting: Any, place: int) -> None:
+            original(self, number, waiting, place)
+            later = waiting.candidate._replace(stamp=waiting.candidate.stamp + 1)
+            original(self, number, waiting._replace(candidate=later), place)
+
+        return feed

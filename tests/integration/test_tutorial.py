@@ -85,3 +85,27 @@ def test_the_tutorial_leads_to_the_alert_that_it_shows(network: Network, tmp_pat
         listening.send_signal(signal.SIGINT)
         listening.wait(30)
     assert network.http.get("/v1/subscriptions").json()["subscriptions"] == []
+
+
+def test_the_sequence_of_the_tutorial_is_complete(network: Network) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "EDN_URL": network.url}
+    network.http.put(
+        "/v1/topics/stocks", json={"attributes": {"symbol": "string", "price": "number", "volume": "integer"}}
+    )
+    subscribe, *publish, show = commands_of(4)
+
+    def run(command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert run(subscribe) == "drop\n"
+    run(publish[0])
+    until("the half match", lambda: "waits for step 2, since" in run(show))
+    run(publish[1])
+    until("the sequence", lambda: "waits for step 1; 0 half matches" in run(show))
+    assert network.http.get("/v1/subscriptions/drop").json()["delivery"]["matched"] == 1
+    assert network.http.delete("/v1/subscriptions/drop").status_code == 204

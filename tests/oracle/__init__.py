@@ -10,5 +10,6 @@ a filter is a Python closure over plain values, a set of values is spelled out b
 | `ranges` | exactly, for conjunctions of ranges, equalities and prefixes: does one filter cover another |
 | `cells` | exactly, for all filters without `suffix` and `contains`, by exhaustion: the same |
 | `advertising` | does an advertisement cover an event or another one; can a filter match what it covers |
+| `sequences` | which lists of events complete a sequence |
 | `samples` | values in, at and around every constant of some filters, and events made of them |
 """

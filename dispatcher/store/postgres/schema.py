@@ -144,4 +144,11 @@ CREATE TRIGGER retained_ended AFTER UPDATE OF expires ON log_records FOR EACH RO
 """
 
 #: in order; a released one is never changed
-MIGRATIONS = (_FIRST,)
+_SEQUENCES = """
+CREATE TABLE sequence_topics (
+    subscription TEXT COLLATE "C" NOT NULL, topic BIGINT NOT NULL, attributes TEXT NOT NULL,
+    PRIMARY KEY (subscription, topic));
+CREATE INDEX sequence_topics_by_topic ON sequence_topics (topic);
+"""
+
+MIGRATIONS = (_FIRST, _SEQUENCES)

@@ -11,7 +11,7 @@ from edn.errors import EdnError
 from edn.runtime.process import wrong_format
 
 #: must rise with every change of the tables
-FORMAT = 3
+FORMAT = 4
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -84,6 +84,11 @@ CREATE TABLE subscriptions (
     -- whether the expiry differs from the one in the store request of the version
     renewed INTEGER NOT NULL DEFAULT 0,
     settings TEXT NOT NULL DEFAULT '');
+-- topics of sequences besides that of the first step, with the attributes that they use
+CREATE TABLE sequence_topics (
+    subscription TEXT NOT NULL, topic INTEGER NOT NULL, attributes TEXT NOT NULL,
+    PRIMARY KEY (subscription, topic)) WITHOUT ROWID;
+CREATE INDEX sequence_topics_by_topic ON sequence_topics (topic);
 -- credentials of sinks, sealed, by the id of the settings
 CREATE TABLE credentials (id TEXT PRIMARY KEY, sealed BLOB NOT NULL, created INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX subscriptions_with_settings ON subscriptions (serial) WHERE settings != '';

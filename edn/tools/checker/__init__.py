@@ -11,6 +11,7 @@
 | `doubts`, `arrivals` | whether a missing notification is conclusive; once, in time, in order |
 | `lives`, `judge` | one subscription, and all of them: `check_recording` |
 | `advertising` | whether accepted and refused events agree with the advertisements |
+| `sequences` | whether complete sequences, and only these, were notified |
 | `standing` | answers about subscriptions |
 | `verdicts`, `stories` | the `Report` and its explanations |
 | `command` | `edn check` |

@@ -53,6 +53,30 @@ class Doubts:
         doubts[excused] = EXCUSED
         return doubts
 
+    def about_address(self, life: Life, address: str | None, low: int, high: int) -> int:
+        """Returns whether a missing notification to one address is conclusive, or why not.
+
+        It became due between `low` and `high`.
+        """
+        pauses, resumes = life.of("pause"), life.of("resume")
+        # Buffered notifications go to the address at the time of delivery.
+        used = {effect.address for effect in life.effects if effect.alive} if pauses else {address}
+        if not self._excused.isdisjoint(used):
+            return EXCUSED
+        for pause in pauses:
+            resumed = min((one.end for one in resumes if one.sure and one.begin > pause.end), default=NEVER)
+            if resumed == NEVER or _may_end(life, pause.begin, resumed):
+                return PAUSED
+            high = max(high, resumed)
+        quiet = int(self.quiet_after(np.array([high], dtype=np.int64))[0])
+        if quiet == NEVER:
+            return NO_QUIET
+        if address is not None and not any(
+            begin <= low and quiet <= end for begin, end in self._heard.get(address, ())
+        ):
+            return NOT_LISTENING
+        return CERTAIN
+
     def quiet_after(self, times: Times) -> Times:
         """Returns the first time at or after each at which the network was at rest."""
         quiets = np.append(self._quiets, NEVER)

@@ -118,6 +118,7 @@ class _Builder:
             invoke.recipient,
             self._expiry(operation),
             operation.places,
+            invoke.sequence,
         )
 
     def _end(self, operation: Operation) -> int:

@@ -27,6 +27,7 @@ from edn.tools.checker.advertising import judge_advertising
 from edn.tools.checker.history import History, build_history
 from edn.tools.checker.lives import LifeJudge
 from edn.tools.checker.recording.reading import EventContent, Recording, read_recording
+from edn.tools.checker.sequences.judge import has_sequence, judge_sequences
 from edn.tools.checker.stories import Stories
 from edn.tools.checker.timeline import SECOND
 from edn.tools.checker.values import fields_of, is_same, microseconds
@@ -66,12 +67,13 @@ def judge(
     )
     bound = None if within is None else round(within * SECOND)
     _judge_lives(LifeJudge(recording, history, findings, stories, counts, bound), recording, history)
+    judge_sequences(recording, history, findings, stories, counts)
     _judge_contents(recording, history, findings, stories)
     _judge_webhooks(recording, findings, stories)
     counts.guarded = judge_advertising(recording, findings)
     if not recording.whole:
         findings.leave_open("the recording was cut off before its end")
-    if not counts.due and not len(recording.pair_post) and not counts.guarded:
+    if not (counts.due or len(recording.pair_post) or counts.guarded or counts.sequences):
         findings.leave_open("nothing was due and nothing was notified: the recording shows nothing")
     informative = [] if ordered else [Fault.OUT_OF_ORDER.value]
     broken = any(count for fault, count in findings.faults.items() if fault not in informative)
@@ -93,6 +95,8 @@ def _judge_lives(life_judge: LifeJudge, recording: Recording, history: History) 
     begins = np.searchsorted(owners[order], np.arange(len(names) + 1))
     none: npt.NDArray[np.intp] = np.empty(0, dtype=np.intp)
     for name in dict.fromkeys([*history.lives, *names]):
+        if has_sequence(history.lives.get(name)):
+            continue
         number = recording.subscriptions.of.get(name)
         rows = none if number is None else order[begins[number] : begins[number + 1]]
         life_judge.judge(name, rows)
@@ -154,6 +158,6 @@ def _judge_webhooks(recording: Recording, findings: Findings, stories: Stories) 
             column[before.begin : before.end] == column[post.begin : post.end]
             for column in (recording.pair_subscription, recording.pair_event, recording.pair_recipient)
         )
-        if not same:
+        if not same or before.complete != post.complete:
             findings.add(Fault.ALTERED, [(first, number)], stories.reused_webhook)
     findings.add(Fault.ALTERED, recording.malformed, stories.malformed)

@@ -150,7 +150,8 @@ class Publications:
         recording = self._recording
         firsts: dict[int, int] = {}
         for post in recording.posts:
-            for event in set(recording.pair_event[post.begin : post.end]):
+            members = {event for _, _, events in post.complete for event in events}
+            for event in members.union(recording.pair_event[post.begin : post.end]):
                 if post.time < firsts.get(event, NEVER):
                     firsts[event] = post.time
         return firsts

@@ -50,6 +50,8 @@ class Effect:
     expires: tuple[int, int] = (NEVER, NEVER)
     #: of request and answer
     places: tuple[int, ...] = ()
+    #: in place of a filter
+    sequence: dict[str, Any] | None = None
 
     @property
     def alive(self) -> bool:

@@ -70,6 +70,9 @@ class Counts(msgspec.Struct):
     repeats: int = 0
     #: events whose acceptance or refusal depended on advertisements
     guarded: int = 0
+    #: complete sequences that were notified, and that must be
+    sequences: int = 0
+    sequences_due: int = 0
 
 
 class Report(msgspec.Struct, kw_only=True):

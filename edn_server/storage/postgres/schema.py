@@ -175,5 +175,20 @@ CREATE TRIGGER dead_less AFTER DELETE ON shard_dead_letters FOR EACH ROW
     EXECUTE FUNCTION dead_letters_changed();
 """
 
+_SEQUENCES = """
+CREATE TABLE shard_steps (
+    number BIGINT NOT NULL, role BIGINT NOT NULL, topic BIGINT NOT NULL, width BIGINT NOT NULL,
+    rects BYTEA NOT NULL, shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, number, role));
+CREATE TABLE shard_half_matches (
+    number BIGINT NOT NULL, by_key BYTEA NOT NULL, slot BIGINT NOT NULL, data BYTEA NOT NULL,
+    shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, number, by_key, slot));
+CREATE TABLE shard_candidates (
+    number BIGINT NOT NULL, serial BIGINT NOT NULL, data BYTEA NOT NULL, shard TEXT COLLATE "C" NOT NULL,
+    PRIMARY KEY (shard, number, serial));
+CREATE TABLE shard_monitors (
+    number BIGINT NOT NULL, awaiting BIGINT NOT NULL, position BIGINT NOT NULL, late BIGINT NOT NULL,
+    dropped BIGINT NOT NULL, shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, number));
+"""
+
 #: in order; a released one is never changed
-MIGRATIONS = (_FIRST,)
+MIGRATIONS = (_FIRST, _SEQUENCES)

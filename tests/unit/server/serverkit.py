@@ -17,6 +17,7 @@ from edn.formats.webhooks import KeyRing
 from edn.model.schema import Schema
 from edn.runtime.ownership import share
 from edn.runtime.postgres.database import Database
+from edn.runtime.secret_box import SecretBox
 from edn_server.ingest import undecided as doubts
 from edn_server.ingest.apply_frame import Applied, ApplyFrame
 from edn_server.ingest.replay import ApplyReplay
@@ -34,6 +35,7 @@ LOG = "log-a"
 SINK = "http://127.0.0.1:9/hook"
 #: variable with the URL of a PostgreSQL database in which kits keep their shards
 DATABASE = "EDN_TEST_DATABASE"
+BOX = SecretBox([bytes(32)])
 
 
 def topic(
@@ -122,7 +124,7 @@ class Kit:
         url = os.environ.get(DATABASE)
         if url:
             schema = f"kit_{hashlib.blake2b(bytes(self._path), digest_size=8).hexdigest()}"
-            self.folder = Shard(Database.parse(url, schema, allow_single=True), "s1")
+            self.folder = Shard(Database.parse(url, schema, allow_single=True), "s1", box=BOX)
             self.registry = self.folder.load(load)
             self.folder.start(self.fatal.append, lambda: None)
             self.writer = self.folder.writer
@@ -151,9 +153,16 @@ class Kit:
         incarnation: int = 1,
         rings: Sequence[KeyRing] = (),
         credentials: dict[str, str] | None = None,
+        topics: Sequence[protocol.TopicInfo] = (),
     ) -> protocol.Stored:
         request = protocol.Store(
-            log, incarnation, info or topic(), list(items), list(rings), credentials=credentials or {}
+            log,
+            incarnation,
+            info or topic(),
+            list(items),
+            list(rings),
+            credentials=credentials or {},
+            topics=list(topics),
         )
         job = StoreVersions(self.registry, self.epoch, request, bind_filters(request))
         return self.writer.submit(job).result(30)

@@ -69,6 +69,8 @@ ROUTES = [
     ("POST", "/internal/explain"),
     ("POST", "/internal/departures"),
     ("POST", "/internal/departures/kept"),
+    ("POST", "/internal/departures/progress"),
+    ("POST", "/internal/arrivals/progress"),
     ("POST", "/internal/arrivals"),
     ("POST", "/internal/consents"),
     ("POST", "/internal/secrets"),

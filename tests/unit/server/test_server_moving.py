@@ -46,7 +46,8 @@ def departed(kit: Kit, *versions: tuple[str, int], forget: list[str] | None = No
 
 def arrive(kit: Kit, *versions: tuple[str, int]) -> None:
     request = protocol.Arrivals(list(versions))
-    kit.writer.submit(FinishArrivals(kit.registry, request, lambda *_: None)).result(30)
+    job = FinishArrivals(kit.registry, request, lambda *_: None, lambda: 0, lambda fed: None)
+    kit.writer.submit(job).result(30)
 
 
 def hand_over(source: Kit, destination: Kit, id: str, version: int) -> None:

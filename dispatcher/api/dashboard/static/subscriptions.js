@@ -49,7 +49,7 @@ function list() {
   fill($("#subscription-table tbody"), shown.map((one) => {
     const made = row(
       element("td", {}, element("button", { type: "button", "data-open": one.id, onclick: trying(() => open(one.id)) }, one.id.length > 13 ? `${one.id.slice(0, 12)}…` : one.id)),
-      one.topic, code(one.filter === null ? "everything" : JSON.stringify(one.filter)), target(one), one.server ?? "multiple",
+      one.topic, code(condition(one)), target(one), one.server ?? "multiple",
       element("td", { class: one.state === "paused" ? "warn" : "good" }, one.state,
         one.advertised === false ? element("div", { class: "warn", "data-dead": one.id, title: "No advertisement of the topic can match the filter." }, "dead") : null),
       element("td", { class: "actions" }, element("button", { type: "button", "data-toggle": one.id, onclick: trying(() => toggle(one)) }, one.state === "paused" ? "Resume" : "Pause")));
@@ -58,6 +58,12 @@ function list() {
   }), "No subscriptions found.", 7);
   $("#more-subscriptions").hidden = !following;
   $("#subscription-count").textContent = following ? `first ${count(shown.length)}` : `${count(shown.length)} in total`;
+}
+
+function condition(one) {
+  const shown = (filter) => (filter === null ? "everything" : JSON.stringify(filter));
+  if (!one.sequence) return shown(one.filter);
+  return one.sequence.map((step) => `${step.topic}: ${shown(step.filter)}${step.times ? ` × ${step.times}` : ""}`).join(" → ");
 }
 
 function target(one) {
@@ -80,8 +86,11 @@ async function open(id) {
   const path = `/v1/subscriptions/${encodeURIComponent(id)}`;
   const [one, { attempts }] = await Promise.all([get(path), get(`${path}/attempts`).catch(() => ({ attempts: [] }))]);
   const dialog = $("#subscription-dialog");
-  const facts = [["Topic", one.topic], ["Filter", one.filter === null ? "everything" : JSON.stringify(one.filter)], ["Sink", one.sink?.url ?? "stream"], ["Server", one.server ?? "multiple"], ["Owner", one.owner], ["Created", when(one.created)], ["Expires", one.expires ? when(one.expires) : "never"]];
+  const facts = [["Topic", one.topic], [one.sequence ? "Sequence" : "Filter", condition(one)], ["Sink", one.sink?.url ?? "stream"], ["Server", one.server ?? "multiple"], ["Owner", one.owner], ["Created", when(one.created)], ["Expires", one.expires ? when(one.expires) : "never"]];
   if (one.delivery) for (const [field, name] of FIELDS) if (one.delivery[field] !== null) facts.push([name, typeof one.delivery[field] === "number" ? count(one.delivery[field]) : one.delivery[field]]);
+  const monitor = one.sequence_state;
+  if (monitor) facts.push(["Half matches", count(monitor.half_matches)], ["Waits for", `step ${monitor.waiting_for}${monitor.since ? `, since ${when(monitor.since)}` : ""}`]);
+  if (monitor?.late || monitor?.dropped) facts.push(["Late, dropped", `${count(monitor.late)}, ${count(monitor.dropped)}`]);
   const act = (name, work) => element("button", { type: "button", onclick: trying(async () => { say(await work()); await open(id); }) }, name);
   dialog.replaceChildren(
     element("h2", { id: "subscription-title", tabindex: "-1", autofocus: true }, id), // focused, so that the dialog opens at its top

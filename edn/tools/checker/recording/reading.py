@@ -48,6 +48,8 @@ class Post:
     status: int
     begin: int
     end: int
+    #: complete sequences in it: subscription, recipient, and the numbers of its events
+    complete: tuple[tuple[int, int, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,11 @@ class _File:
             return
         begin = len(recording.pair_post)
         number = len(recording.posts)
+        complete: list[tuple[int, int, tuple[int, ...]]] = []
         for entry in record.body.notifications:
+            if entry.event is None:
+                complete += self._sequence(entry, place)
+                continue
             event = recording.events.number((entry.topic, entry.event.id))
             self._add_content(event, entry.event, place)
             for match in entry.matches:
@@ -231,8 +237,24 @@ class _File:
                 record.status,
                 begin,
                 len(recording.pair_post),
+                tuple(complete),
             )
         )
+
+    def _sequence(self, entry: records.Entry, place: int) -> list[tuple[int, int, tuple[int, ...]]]:
+        recording = self._recording
+        numbers = []
+        for event in entry.events:
+            numbers.append(recording.events.number((event.topic, event.id)))
+            self._add_content(numbers[-1], event, place)
+        return [
+            (
+                recording.subscriptions.number(match.subscription),
+                recording.recipients.number(match.recipient),
+                tuple(numbers),
+            )
+            for match in entry.matches
+        ]
 
     def _add_content(self, number: int, event: records.NotifiedEvent, place: int) -> None:
         attributes = bytes(event.attributes)

@@ -80,6 +80,8 @@ class Invoke(Line):
     subscription: str | None = None
     topic: str | None = None
     filter: dict[str, Any] | str | None = None
+    #: in place of a filter: "sequence" (steps, each with its topic), "by" and "within", as in the request
+    sequence: dict[str, Any] | None = None
     address: str | None = None
     recipient: str | None = None
     expires: str | None = None
@@ -133,10 +135,16 @@ class NotifiedEvent(msgspec.Struct):
     time: str | None = None
 
 
-class Entry(msgspec.Struct):
+class SequenceEvent(NotifiedEvent, kw_only=True):
     topic: str
-    event: NotifiedEvent
+
+
+class Entry(msgspec.Struct, omit_defaults=True):
+    topic: str
     matches: list[Match]
+    event: NotifiedEvent | None = None
+    #: of a sequence
+    events: list[SequenceEvent] = []
 
 
 class Body(msgspec.Struct):

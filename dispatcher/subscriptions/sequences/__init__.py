@@ -1,0 +1,1 @@
+"""Sequences as subscriptions: their requests, and their topics."""

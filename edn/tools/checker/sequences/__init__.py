@@ -1,0 +1,1 @@
+"""Judges sequences: whether complete ones, and only these, were notified."""

@@ -1,0 +1,1 @@
+"""Tables of sequences: rectangles of their steps, half matches, waiting candidates, and monitors' counts."""
