@@ -242,18 +242,22 @@ def settle(db: Connection, rows: Iterable[tuple[int, int | None]], batches: Sequ
     `batches` are ids of delivery batches, whose records are deleted with them.
     """
     given = list(rows)
-    if batches:
-        db.executemany("DELETE FROM batches WHERE id = ?", [(id,) for id in batches])
     where, ids = db.any_of("id"), (db.array([id for id, _ in given]),)
     # Two statements: with RETURNING, every row is a step of SQLite that gives the interpreter lock away.
     (events,) = db.execute(f"SELECT coalesce(sum(events), 0) FROM outbox WHERE {where}", ids).fetchone()
     db.execute(f"DELETE FROM outbox WHERE {where}", ids)
-    for frame_id in dict.fromkeys(frame_id for _, frame_id in given):
-        if (
-            frame_id is not None
-            and not db.execute("SELECT 1 FROM outbox WHERE frame_id = ? LIMIT 1", (frame_id,)).fetchone()
-        ):
-            db.execute("DELETE FROM events WHERE key >= ? AND key < ?", _keys(frame_id))
+    if batches:
+        db.execute(f"DELETE FROM batches WHERE {db.any_of('id')}", (db.array(batches),))
+    # Decided by the database: a query in between would cost a round trip per frame.
+    db.executemany(
+        "DELETE FROM events WHERE key >= ? AND key < ?"
+        " AND NOT EXISTS (SELECT 1 FROM outbox WHERE frame_id = ?)",
+        [
+            (*_keys(frame_id), frame_id)
+            for frame_id in dict.fromkeys(frame_id for _, frame_id in given)
+            if frame_id is not None
+        ],
+    )
     return int(events)
 
 

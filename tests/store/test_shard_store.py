@@ -119,6 +119,39 @@ def test_row_ids_are_consecutive_and_never_used_again(place: Path | Database) ->
         assert [row.id for row in run(again, lambda db: rows(db, 2, 2)).ready] == [7, 8]
 
 
+def test_row_ids_of_a_job_that_fails_are_given_to_the_next_one(place: Path | Database) -> None:
+    def fail(db: Connection) -> None:
+        rows(db, 2, 4)
+        raise Conflict("no")
+
+    with opened(place) as store:
+        assert [row.id for row in run(store, lambda db: rows(db, 1, 2)).ready] == [1, 2]
+        assert isinstance(store.commit(Call(fail)).exception(30), Conflict)
+        assert run(store, outbox.last_row) == 2
+        assert [row.id for row in run(store, lambda db: rows(db, 3, 2)).ready] == [3, 4]
+        assert run(store, lambda db: db.execute("SELECT max(id) FROM outbox").fetchone()[0]) == 4
+        assert run(store, outbox.last_row) == 4
+
+
+def test_payloads_of_a_frame_stay_as_long_as_one_of_its_rows(place: Path | Database) -> None:
+    with opened(place) as store:
+        first, second = (run(store, lambda db, frame=frame: rows(db, frame, 3)).ready for frame in (1, 2))
+
+        def settle(*going: outbox.Row) -> int:
+            settled: int = run(store, lambda db: outbox.settle(db, [(row.id, row.frame_id) for row in going]))
+            return settled
+
+        def stored() -> list[int]:
+            return [len(run(store, lambda db, f=f: outbox.read_events(db, f, range(3)))) for f in (1, 2)]
+
+        assert settle(*first[:2], second[0]) == 3
+        assert stored() == [3, 3]
+        assert settle(first[2], second[1]) == 2
+        assert stored() == [0, 3]
+        assert settle(second[2]) == 1
+        assert stored() == [0, 0]
+
+
 def test_a_reader_sees_committed_rows_only(place: Path | Database) -> None:
     with opened(place) as store:
         reader = store.reader("test")
