@@ -8,7 +8,8 @@ topics, versions, intervals, rings, sink_settings, tallies
 logs        see `logs`
 replays, pauses
             see `replays`
-events, outbox, batches, stream_marks
+events      see `payloads`
+outbox, batches, stream_marks
             see `outbox`. A row id is never reused, because the webhook-id is derived from it
 health, attempts, consents
             see `sink_state`
@@ -41,7 +42,7 @@ from edn_server.storage.store import Store
 from edn_server.storage.writer import Call, Job, SqliteJobs, Writer
 
 #: number of the table format (`PRAGMA user_version`); other formats are refused
-FORMAT = 2
+FORMAT = 3
 
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -75,8 +76,7 @@ CREATE TABLE replays (
 CREATE TABLE pauses (
     id TEXT NOT NULL, log TEXT NOT NULL, revision INTEGER NOT NULL, PRIMARY KEY (id, log)
 ) WITHOUT ROWID;
-CREATE TABLE events (key INTEGER PRIMARY KEY, topic INTEGER NOT NULL, id TEXT NOT NULL,
-    stamp INTEGER NOT NULL, body BLOB NOT NULL, trace TEXT NOT NULL DEFAULT '');
+CREATE TABLE events (key INTEGER PRIMARY KEY, payloads BLOB NOT NULL);
 CREATE TABLE outbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT, address TEXT, subscription TEXT,
     state TEXT NOT NULL DEFAULT 'ready' CHECK (state IN ('ready', 'buffered', 'waiting')),

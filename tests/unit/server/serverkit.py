@@ -21,7 +21,7 @@ from edn_server.ingest import undecided as doubts
 from edn_server.ingest.apply_frame import Applied, ApplyFrame
 from edn_server.ingest.replay import ApplyReplay
 from edn_server.outbox import bodies, cleanup
-from edn_server.storage import outbox
+from edn_server.storage import outbox, payloads
 from edn_server.storage.database import SqliteStore
 from edn_server.storage.interface import Reader
 from edn_server.storage.postgres.store import PostgresStore
@@ -228,7 +228,7 @@ class Kit:
     def body(self, row: outbox.Row) -> dict[str, Any]:
         """What the row's POST says."""
         with contextlib.closing(self.folder.connect(read_only=True)) as db:
-            events = outbox.read_events(db, row.frame_id, row.places)
+            events = payloads.read(db, row.frame_id, row.places)
         names = self.registry.topics
         body: dict[str, Any] = json.loads(
             bodies.enclose(
