@@ -42,6 +42,7 @@ _DISPATCHERS = (
     ("events/s", "{r.events_per_second:,.0f}"),
     ("events per commit of a log", "{r.batch:.1f}"),
     ("commits per 100 events", "{r.transactions:.2f}"),
+    ("WAL bytes/event", "{r.wal_bytes:,.0f}"),
     (
         "CPU µs/event: dispatchers, servers, primary, standby",
         "{r.cpu_us.dispatchers:.1f}, {r.cpu_us.servers:.1f}, {r.cpu_us.primary:.1f}, {r.cpu_us.standby:.1f}",

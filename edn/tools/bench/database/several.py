@@ -55,6 +55,8 @@ class Several:
     #: events per transaction of a log, and transactions of the database per 100 events
     batch: float
     transactions: float
+    #: bytes per event that the primary writes ahead, and sends to the standby
+    wal_bytes: float
     #: microseconds per event
     cpu_us: Spent
     #: cores without events
@@ -102,10 +104,10 @@ def measure(
             for number in range(1, rounds + 1):
                 progress.say(f"{count} dispatchers, round {number} of {rounds}")
                 figures.append(meter.round(rng, rate, seconds))
-            reached, batch, transactions, *spent = (
+            reached, batch, transactions, wal, *spent = (
                 float(median(column)) for column in zip(*figures, strict=True)
             )
-            found.append(Several(count, servers, reached, batch, transactions, Spent(*spent), idle))
+            found.append(Several(count, servers, reached, batch, transactions, wal, Spent(*spent), idle))
     return found
 
 
@@ -131,20 +133,27 @@ class _Meter:
         return self.spent().since(before).per(seconds)
 
     def round(self, rng: np.random.Generator, rate: float, seconds: float) -> tuple[float, ...]:
-        commits, heads = self._counters()
+        before_all, before_logs, before_wal = self._counters()
         before, began = self.spent(), time.perf_counter()
         events = asyncio.run(_publish(self._running, rng, rate, seconds))
         took = time.perf_counter() - began
         spent = self.spent().since(before).per(events / 1e6)
-        later, records = self._counters()
-        return events / took, events / max(1, records - heads), 100 * (later - commits) / events, *spent
+        commits, logs, wal = self._counters()
+        return (
+            events / took,
+            events / max(1, logs - before_logs),
+            100 * (commits - before_all) / events,
+            (wal - before_wal) / events,
+            *spent,
+        )
 
-    def _counters(self) -> tuple[int, int]:
-        """Returns the commits of all owners, and those of the logs."""
+    def _counters(self) -> tuple[int, int, int]:
+        """Returns the commits of all owners, those of the logs, and the position of the write-ahead log."""
         with psycopg.connect(self._url) as session:
             rows = session.execute(b"SELECT name, commits FROM edn.leases").fetchall()
+            [(wal,)] = session.execute(b"SELECT (pg_current_wal_lsn() - '0/0')::bigint").fetchall()
         logs = sum(int(commits) for name, commits in rows if name.startswith("log:"))
-        return sum(int(commits) for _, commits in rows), logs
+        return sum(int(commits) for _, commits in rows), logs, int(wal)
 
 
 async def _publish(running: Running, rng: np.random.Generator, rate: float, seconds: float) -> int:
