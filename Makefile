@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 60
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST := PATH="$(CURDIR)/$(VENV)/programs/usr/bin:$$PATH" $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: help setup programs run test test-all lint format typecheck bench bench-peers evaluate fuzz audit differential soak chaos chaos-cluster load lock clean docs client
+.PHONY: help setup programs run test test-all lint format typecheck bench bench-peers evaluate fuzz audit differential soak chaos chaos-cluster soak-database load lock clean docs client
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -94,6 +94,9 @@ chaos: setup ## kill, stop and disconnect real processes under load and check th
 
 chaos-cluster: setup programs ## kill, pause and partition a network on PostgreSQL with Patroni, and check the result (35 minutes; ARGS=--quick: 5)
 	$(BIN)/python -m tests.chaos.cluster $(ARGS)
+
+soak-database: setup ## thirty minutes on PostgreSQL: the tables must not grow; ARGS="--minutes 5"
+	$(BIN)/edn bench bloat --minutes 30 $(ARGS)
 
 load: setup ## run a Locust load test on its own network (three minutes); report in load-results/
 	$(BIN)/python -m load $(ARGS)

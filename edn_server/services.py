@@ -46,12 +46,12 @@ from edn_server.sinks.mail import MailSink
 from edn_server.sinks.resolver import Resolver
 from edn_server.sinks.soap import SoapSink
 from edn_server.sinks.sse import Streams
-from edn_server.storage import outbox, secret_rows, usage
+from edn_server.storage import outbox, payloads, secret_rows, usage
 from edn_server.storage.addresses import url_of
 from edn_server.storage.database import SqliteStore, save_clock, saved_clock
 from edn_server.storage.disk import DatabaseWatch, DiskWatch
 from edn_server.storage.interface import StoreError
-from edn_server.storage.outbox import Event
+from edn_server.storage.payloads import Event
 from edn_server.storage.store import Store
 from edn_server.storage.writer import Call, Job, Result
 from edn_server.subscriptions.load import load
@@ -150,7 +150,7 @@ class Services:
         self.registry = store.load(load)
         self.registry.limits = settings.limits
         self.view = RegistryView(self.registry)
-        frame_id = store.load(outbox.newest_frame_id) + 1
+        frame_id = store.load(payloads.newest_frame_id) + 1
         backlog = store.load(outbox.backlog)
         consents = store.load(consent.load)
         self.disk = _watch(store, settings)

@@ -99,7 +99,9 @@ def delete_step(transaction: Transaction, upto: int, ids_before: int) -> tuple[b
             ).fetchall()
         )
         deleted += expired
-    connection.executemany("DELETE FROM records WHERE last = ?", [(last,) for last in deleted])
+    if deleted:
+        where = connection.any_of("last")
+        connection.execute(f"DELETE FROM records WHERE {where}", (connection.array(deleted),))
     ids = connection.execute(
         "DELETE FROM event_ids WHERE (topic, id) IN (SELECT topic, id FROM event_ids WHERE time < ? LIMIT ?)",
         (ids_before, STEP_IDS),

@@ -23,7 +23,7 @@ from edn_server.sequences.feed import Feed
 from edn_server.sequences.settling import FedRows, write_complete
 from edn_server.storage import addresses, outbox, replays, versions
 from edn_server.storage.interface import Connection
-from edn_server.storage.outbox import Event
+from edn_server.storage.payloads import Event
 from edn_server.storage.usage import Drops
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import SubscriptionRegistry

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edn import protocol
-from edn_server.storage import addresses, outbox, replays, versions
+from edn_server.storage import addresses, outbox, payloads, replays, versions
 from edn_server.storage.interface import Connection
 from edn_server.storage.sequences import rows as sequences
 from edn_server.storage.writer import Job
@@ -80,7 +80,7 @@ def buffered_page(db: Connection, question: protocol.BufferedQuery) -> protocol.
     events: list[protocol.BufferedEvent] = []
     for row in rows[question.after :]:
         assert row.frame_id is not None
-        found = outbox.read_events(db, row.frame_id, row.places)
+        found = payloads.read(db, row.frame_id, row.places)
         events += [protocol.BufferedEvent(*found[place]) for place in row.places]
         size += sum(len(found[place].body) for place in row.places)
         upto += 1

@@ -36,7 +36,8 @@ from edn_server.outbox.rows import group
 from edn_server.sequences.feed import Feed
 from edn_server.storage import logs, outbox, versions
 from edn_server.storage.interface import Connection
-from edn_server.storage.outbox import Event, Place, Row
+from edn_server.storage.outbox import Place, Row
+from edn_server.storage.payloads import Event
 from edn_server.storage.sequences.rows import Arrived, Waiting
 from edn_server.storage.usage import Drops
 from edn_server.storage.writer import Job

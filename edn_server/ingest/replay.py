@@ -22,7 +22,7 @@ from edn_server.outbox import buffered
 from edn_server.outbox.rows import group
 from edn_server.storage import outbox, replays, versions
 from edn_server.storage.interface import Connection
-from edn_server.storage.outbox import Event
+from edn_server.storage.payloads import Event
 from edn_server.storage.replays import Source
 from edn_server.storage.usage import Drops
 from edn_server.storage.writer import Job

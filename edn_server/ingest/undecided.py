@@ -33,7 +33,7 @@ from edn.index.patterns import Patterns, Searched
 from edn.model.filter import BoundFilter, Filter
 from edn.model.schema import Schema
 from edn.runtime.ownership import any_thread, owned
-from edn_server.storage import outbox, versions
+from edn_server.storage import outbox, payloads, versions
 from edn_server.storage.interface import Connection, Reader
 from edn_server.storage.outbox import Row
 from edn_server.storage.writer import Job
@@ -255,7 +255,7 @@ class Decision:
             yield
         self.evaluated = [one for one in named.values() if one is not None]
         for place in row.places:
-            body = outbox.read_events(db, row.frame_id, [place])[place].body
+            body = payloads.read(db, row.frame_id, [place])[place].body
             if body.startswith(b"["):  # a complete sequence is decided
                 self.matches += [(place, number) for number in recipients[place]]
                 continue

@@ -11,9 +11,10 @@ from edn.formats import trace_context
 from edn.model.coordinates import rfc3339
 from edn.runtime.ownership import owned
 from edn_server.outbox.payload_cache import PayloadCache
-from edn_server.storage import outbox
+from edn_server.storage import payloads
 from edn_server.storage.interface import Connection
-from edn_server.storage.outbox import Event, Row
+from edn_server.storage.outbox import Row
+from edn_server.storage.payloads import Event
 from edn_server.subscriptions.view import RegistryView
 
 
@@ -123,7 +124,7 @@ class Composer:
 
     def _events(self, db: Connection, row: Row) -> dict[int, Event | bytes]:
         assert row.frame_id is not None
-        return self._recent.get(row.frame_id) or {**outbox.read_events(db, row.frame_id, row.places)}
+        return self._recent.get(row.frame_id) or {**payloads.read(db, row.frame_id, row.places)}
 
     def _entries(self, row: Row, events: dict[int, Event | bytes]) -> list[tuple[bytes, str]]:
         """Compose the entry of each event, with its trace context.

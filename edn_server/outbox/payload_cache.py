@@ -9,7 +9,7 @@ import threading
 from collections import OrderedDict
 
 from edn.runtime.ownership import owned
-from edn_server.storage.outbox import Event
+from edn_server.storage.payloads import Event
 
 
 @owned("any")

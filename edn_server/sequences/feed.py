@@ -19,7 +19,7 @@ import msgspec
 from edn.model.coordinates import rfc3339
 from edn.model.sequence import HalfMatch, advance
 from edn_server.storage.interface import Connection
-from edn_server.storage.outbox import Event
+from edn_server.storage.payloads import Event
 from edn_server.storage.sequences import rows
 from edn_server.storage.sequences.rows import Arrived, Monitor, Taken, Waiting
 from edn_server.subscriptions.registry import SubscriptionRegistry

@@ -20,7 +20,8 @@ from edn_server.outbox.rows import group
 from edn_server.sequences.feed import Complete, Feed
 from edn_server.storage import outbox
 from edn_server.storage.interface import Connection, StoreError
-from edn_server.storage.outbox import Event, Place, Written
+from edn_server.storage.outbox import Place, Written
+from edn_server.storage.payloads import Event
 from edn_server.storage.store import Store
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import SubscriptionRegistry

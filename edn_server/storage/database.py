@@ -8,7 +8,8 @@ topics, versions, intervals, rings, sink_settings, tallies
 logs        see `logs`
 replays, pauses
             see `replays`
-events, outbox, batches, stream_marks
+events      see `payloads`
+outbox, batches, stream_marks
             see `outbox`. A row id is never reused, because the webhook-id is derived from it
 steps, half_matches, candidates, monitors
             see `sequences.rows`
@@ -78,8 +79,7 @@ CREATE TABLE replays (
 CREATE TABLE pauses (
     id TEXT NOT NULL, log TEXT NOT NULL, revision INTEGER NOT NULL, PRIMARY KEY (id, log)
 ) WITHOUT ROWID;
-CREATE TABLE events (key INTEGER PRIMARY KEY, topic INTEGER NOT NULL, id TEXT NOT NULL,
-    stamp INTEGER NOT NULL, body BLOB NOT NULL, trace TEXT NOT NULL DEFAULT '');
+CREATE TABLE events (key INTEGER PRIMARY KEY, payloads BLOB NOT NULL);
 CREATE TABLE outbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT, address TEXT, subscription TEXT,
     state TEXT NOT NULL DEFAULT 'ready' CHECK (state IN ('ready', 'buffered', 'waiting')),

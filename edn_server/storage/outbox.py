@@ -1,11 +1,10 @@
-"""The tables of the outbox: rows, payloads, recorded delivery batches, and marks of streams.
+"""The tables of the outbox: rows, recorded delivery batches, and marks of streams.
 
 A row is **ready** at an address (`addresses`), or held back for one subscription: **buffered** while the
 subscription is paused, **waiting** until earlier rows are stored. The **phase** of such a row is *history*
 (from a replay) or *live* (`outbox.buffered`). Rows of streams are ready and name their subscription.
 
-Payloads are stored once per server, in `events`. A frame has an id, and an event in it a **place**, its rank.
-A row without a frame contains its body.
+A row names the places of its events in a frame (`payloads`). A row without a frame contains its body.
 
 An **undecided** row (`doubt`) names versions whose predicates are not evaluated yet (`ingest.undecided`).
 """
@@ -23,15 +22,14 @@ import numpy.typing as npt
 from edn.model.namespace import owner_of
 from edn.runtime import clock
 from edn_server.policies import UsageLimits
-from edn_server.storage import addresses, usage
+from edn_server.storage import addresses, payloads, usage
 from edn_server.storage.interface import Connection
+from edn_server.storage.payloads import Event
 from edn_server.storage.usage import Drops
 
 State = Literal["ready", "buffered", "waiting"]
 Phase = Literal["history", "live"]
 
-#: keys of a frame's events begin at frame_id << FRAME_BITS
-FRAME_BITS = 24
 #: limit of a page, in bytes of compositions and bodies
 PAGE_BYTES = 4 << 20
 #: bytes that an event adds to a body besides its payload, about
@@ -41,16 +39,6 @@ OWN = -1
 
 #: begins a composition: number of events, number of matches
 HEADER = struct.Struct("<II")
-
-
-class Event(NamedTuple):
-    topic: int
-    id: str
-    #: microseconds: time of the event
-    stamp: int
-    body: bytes
-    #: trace context of the publisher (`edn.formats.trace_context`)
-    trace: str = ""
 
 
 class Place(NamedTuple):
@@ -170,11 +158,8 @@ def write(
     limits: UsageLimits,
 ) -> Written:
     """Insert payloads by place, and rows."""
-    first = frame_id << FRAME_BITS
     now = int(clock.steady() * 1e6)
-    db.executemany(
-        "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", ((first | place, *event) for place, event in events)
-    )
+    payloads.write(db, frame_id, events)
     if not rows:
         return Written()
     # Rows of sinks are not counted (see `usage`), so their bytes need not be known.
@@ -242,18 +227,13 @@ def settle(db: Connection, rows: Iterable[tuple[int, int | None]], batches: Sequ
     `batches` are ids of delivery batches, whose records are deleted with them.
     """
     given = list(rows)
-    if batches:
-        db.executemany("DELETE FROM batches WHERE id = ?", [(id,) for id in batches])
     where, ids = db.any_of("id"), (db.array([id for id, _ in given]),)
     # Two statements: with RETURNING, every row is a step of SQLite that gives the interpreter lock away.
     (events,) = db.execute(f"SELECT coalesce(sum(events), 0) FROM outbox WHERE {where}", ids).fetchone()
     db.execute(f"DELETE FROM outbox WHERE {where}", ids)
-    for frame_id in dict.fromkeys(frame_id for _, frame_id in given):
-        if (
-            frame_id is not None
-            and not db.execute("SELECT 1 FROM outbox WHERE frame_id = ? LIMIT 1", (frame_id,)).fetchone()
-        ):
-            db.execute("DELETE FROM events WHERE key >= ? AND key < ?", _keys(frame_id))
+    if batches:
+        db.execute(f"DELETE FROM batches WHERE {db.any_of('id')}", (db.array(batches),))
+    payloads.delete_unused(db, dict.fromkeys(frame_id for _, frame_id in given if frame_id is not None))
     return int(events)
 
 
@@ -271,15 +251,7 @@ def trim_frame(db: Connection, frame_id: int) -> int:
     needed: set[int] = set()
     for (composition,) in db.execute("SELECT composition FROM outbox WHERE frame_id = ?", (frame_id,)):
         needed.update(_places(composition))
-    bounds = _keys(frame_id)
-    stored = db.execute("SELECT key FROM events WHERE key >= ? AND key < ?", bounds).fetchall()
-    idle = [(found,) for (found,) in stored if found - bounds[0] not in needed]
-    db.executemany("DELETE FROM events WHERE key = ?", idle)
-    return len(idle)
-
-
-def _keys(frame_id: int) -> tuple[int, int]:
-    return frame_id << FRAME_BITS, (frame_id + 1) << FRAME_BITS
+    return payloads.trim(db, frame_id, needed)
 
 
 def take_id(db: Connection) -> int:
@@ -308,12 +280,6 @@ _ROW = (
 def last_row(db: Connection) -> int:
     """Return the id of the newest row ever written."""
     return db.last_id("outbox")
-
-
-def newest_frame_id(db: Connection) -> int:
-    """Return the newest frame with payloads."""
-    (newest,) = db.execute("SELECT coalesce(max(key), 0) FROM events").fetchone()
-    return int(newest) >> FRAME_BITS
 
 
 def backlog(db: Connection) -> int:
@@ -396,16 +362,6 @@ def is_undecided(db: Connection, row: Row) -> bool:
         "SELECT 1 FROM outbox WHERE id = ? AND composition = ? AND doubt != 0", (row.id, row.composition)
     )
     return found.fetchone() is not None
-
-
-def read_events(db: Connection, frame_id: int, places: Sequence[int]) -> dict[int, Event]:
-    """Return payloads of a frame by place."""
-    first = frame_id << FRAME_BITS
-    found = db.execute(
-        f"SELECT key, topic, id, stamp, body, trace FROM events WHERE {db.any_of('key')} ORDER BY key",
-        (db.array([first | place for place in places]),),
-    )
-    return {key - first: Event(*values) for key, *values in found}
 
 
 # -- rows that are held back for a subscription ----------------------------------------------------------

@@ -100,6 +100,37 @@ def test_delivery_to_healthy_addresses_is_measured_beside_bad_ones() -> None:
     assert fairness["entries_ratio"] > 0
 
 
+needs_postgresql = pytest.mark.skipif(
+    not list(Path("/usr/lib/postgresql").glob("*/bin/postgres")), reason="needs PostgreSQL"
+)
+
+
+@pytest.mark.slow
+@needs_postgresql
+def test_postgresql_is_measured_beside_sqlite() -> None:
+    outcome = bench("database")
+    for part in ("append", "apply", "publish"):
+        assert [one["engine"] for one in outcome[part]] == ["SQLite", "PostgreSQL"]
+    assert [one["system"] for one in outcome["delivery"]] == ["edn", "edn-database"] * 2
+    assert [one["dispatchers"] for one in outcome["dispatchers"]] == [1, 2, 4]
+    assert all(one["total_us"] > 0 < one["batch"] for one in outcome["dispatchers"])
+    assert outcome["round_trip"] > 0
+    assert len(outcome["bounds"]) == 7
+    for one in outcome["bounds"]:
+        kept = one["measured"] >= one["bound"] if one["is_least"] else one["measured"] <= one["bound"]
+        assert (one["measured"] > 0, one["is_kept"]) == (True, kept)
+
+
+@pytest.mark.slow
+@needs_postgresql
+def test_the_tables_of_a_network_on_postgresql_are_watched() -> None:
+    bloat = bench("bloat")
+    assert bloat["events"] > 0
+    assert bloat["notifications"] > 0
+    assert {one["table"] for one in bloat["samples"]} >= {"log_records", "shard_events", "shard_outbox"}
+    assert bloat["grown"] == []
+
+
 @pytest.mark.slow
 def test_overload_loses_nothing_and_answers_by_the_book() -> None:
     outcome = bench("overload")

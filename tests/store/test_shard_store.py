@@ -12,11 +12,12 @@ from typing import Any
 from edn.errors import Conflict
 from edn.runtime.postgres.database import Database
 from edn_server.policies import UsageLimits
-from edn_server.storage import dead_letters, logs, outbox, replays, sink_state, usage, versions
+from edn_server.storage import dead_letters, logs, outbox, payloads, replays, sink_state, usage, versions
 from edn_server.storage.database import SqliteStore, save_clock, saved_clock
 from edn_server.storage.dead_letters import Letter
 from edn_server.storage.interface import Connection
-from edn_server.storage.outbox import Event, NewRow
+from edn_server.storage.outbox import NewRow
+from edn_server.storage.payloads import Event
 from edn_server.storage.postgres.store import PostgresStore
 from edn_server.storage.store import Store
 from edn_server.storage.writer import Call, Job
@@ -119,6 +120,61 @@ def test_row_ids_are_consecutive_and_never_used_again(place: Path | Database) ->
         assert [row.id for row in run(again, lambda db: rows(db, 2, 2)).ready] == [7, 8]
 
 
+def test_row_ids_of_a_job_that_fails_are_given_to_the_next_one(place: Path | Database) -> None:
+    def fail(db: Connection) -> None:
+        rows(db, 2, 4)
+        raise Conflict("no")
+
+    with opened(place) as store:
+        assert [row.id for row in run(store, lambda db: rows(db, 1, 2)).ready] == [1, 2]
+        assert isinstance(store.commit(Call(fail)).exception(30), Conflict)
+        assert run(store, outbox.last_row) == 2
+        assert [row.id for row in run(store, lambda db: rows(db, 3, 2)).ready] == [3, 4]
+        assert run(store, lambda db: db.execute("SELECT max(id) FROM outbox").fetchone()[0]) == 4
+        assert run(store, outbox.last_row) == 4
+
+
+def test_payloads_of_a_frame_stay_as_long_as_one_of_its_rows(place: Path | Database) -> None:
+    with opened(place) as store:
+        first, second = (run(store, lambda db, frame=frame: rows(db, frame, 3)).ready for frame in (1, 2))
+
+        def settle(*going: outbox.Row) -> int:
+            settled: int = run(store, lambda db: outbox.settle(db, [(row.id, row.frame_id) for row in going]))
+            return settled
+
+        def stored() -> list[int]:
+            return [len(run(store, lambda db, f=f: payloads.read(db, f, range(3)))) for f in (1, 2)]
+
+        assert settle(*first[:2], second[0]) == 3
+        assert stored() == [3, 3]
+        assert settle(first[2], second[1]) == 2
+        assert stored() == [0, 3]
+        assert settle(second[2]) == 1
+        assert stored() == [0, 0]
+
+
+def test_payloads_are_read_and_trimmed_by_place_wherever_they_are_stored(place: Path | Database) -> None:
+    large = payloads.LARGE
+    sizes = {spot: large if spot in (0, 70, 71) else spot + large - 200 for spot in range(0, 200, 5)}
+    sizes |= {70: large, 71: large - 1}
+    events = {spot: Event(spot, f"é{spot}", -spot, b"x" * size, "trace") for spot, size in sizes.items()}
+    with opened(place) as store:
+        run(store, lambda db: payloads.write(db, 7, events.items()))
+        run(store, lambda db: payloads.write(db, 8, [(0, events[0])]))
+        for wanted in ([0], [70, 71], [195, 5, 10], [1, 2], list(events)):
+            found = run(store, lambda db, wanted=wanted: payloads.read(db, 7, wanted))
+            assert found == {spot: events[spot] for spot in wanted if spot in events}
+        needed = {0, 5, 71, 195}
+        assert run(store, lambda db: payloads.trim(db, 7, needed)) == len(events) - len(needed)
+        assert run(store, lambda db: payloads.trim(db, 7, needed)) == 0
+        left = run(store, lambda db: payloads.read(db, 7, range(200)))
+        assert left == {spot: events[spot] for spot in needed}
+        assert run(store, lambda db: payloads.read(db, 8, [0])) == {0: events[0]}
+        assert run(store, payloads.newest_frame_id) == 8
+        run(store, lambda db: payloads.delete_unused(db, [7]))
+        assert run(store, lambda db: payloads.read(db, 7, range(200))) == {}
+
+
 def test_a_reader_sees_committed_rows_only(place: Path | Database) -> None:
     with opened(place) as store:
         reader = store.reader("test")
@@ -142,7 +198,7 @@ def test_a_reader_sees_committed_rows_only(place: Path | Database) -> None:
             assert [row.id for row in page.rows] == [1, 2, 3, 4]
             assert page.has_more
             assert [row.places for row in page.rows] == [[0], [1], [2], [0]]
-            events = await reader.reading(outbox.read_events, 2, [0, 2])
+            events = await reader.reading(payloads.read, 2, [0, 2])
             assert {place: event.id for place, event in events.items()} == {0: "e0", 2: "e2"}
 
         asyncio.run(main())

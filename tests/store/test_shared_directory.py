@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dispatcher.store import changes, directory, retention, servers
+from dispatcher.store import changes, directory, retention, servers, topic_rows
 from dispatcher.store.changes import Gap
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log, LogRow
 from dispatcher.store.interface import Kind, Transaction
 from dispatcher.store.postgres.log import PostgresLog
 from dispatcher.store.records import ControlRecord, EventsRecord, Record
+from dispatcher.store.topic_rows import Topic
 from edn import protocol
 from edn.errors import Conflict
+from edn.model.schema import Schema
 from edn.runtime.postgres.database import Database
 from edn.runtime.sql import Fenced
 from tests.postgres import Cluster
@@ -117,6 +119,29 @@ def test_a_change_is_in_every_log_before_the_events_that_follow_it(database: Dat
         assert gap.loads == {"s1": 1}
         assert a.kinds() == ["activate"]
         assert [record.last for record in await b.log.read(0, 1 << 20)] == [1, 2, 3]
+
+    run(database, work)
+
+
+def test_an_append_sees_a_topic_as_the_last_change_left_it_whoever_made_it(database: Database) -> None:
+    def touch(transaction: Transaction) -> None:
+        topic_rows.touch_advertisements(transaction, 1)
+        transaction.note(Kind.ADVERTISEMENT, "1")
+
+    def create(transaction: Transaction) -> None:
+        topic_rows.insert(transaction, Topic(1, "t", 1, Schema.parse({"x": "number"}), "bitmap", 0))
+        transaction.note(Kind.TOPIC, "1")
+
+    async def work(a: Owner, b: Owner) -> None:
+        async def seen(owner: Owner) -> int:
+            state = await owner.log.submit(lambda one: topic_rows.state_in(one, 1), changes=False)
+            assert state is not None
+            return state.advertised
+
+        await a.log.submit(create)
+        for number in range(3):
+            assert [await seen(b), await seen(b), await seen(a)] == [number] * 3
+            await (a if number % 2 else b).log.submit(touch)
 
     run(database, work)
 

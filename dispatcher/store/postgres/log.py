@@ -40,7 +40,7 @@ import structlog
 from dispatcher.store import changes, retention, servers
 from dispatcher.store.changes import Gap, TooFarBehind
 from dispatcher.store.event_log import Log, LogRow, Submitted, read_records
-from dispatcher.store.interface import Connection, Transaction, read_int
+from dispatcher.store.interface import Connection, TopicState, Transaction, read_int
 from dispatcher.store.postgres import logs, ownership
 from dispatcher.store.postgres.schema import MIGRATIONS
 from dispatcher.store.records import ControlRecord, Record
@@ -75,6 +75,9 @@ class _LogWriter(PostgresWriter[Transaction]):
         self._log = log
         #: what others had changed before the present transaction
         self._gap: Gap | None = None
+        #: states of topics, and the revision of the directory that they belong to
+        self._topics: dict[int, TopicState] = {}
+        self._topics_revision = -1
 
     def begin(self) -> Transaction:
         self._gap = None
@@ -93,7 +96,12 @@ class _LogWriter(PostgresWriter[Transaction]):
         self.repeats = not is_change
         if not is_change and not again:
             lease.claim(claim, log.revision)
+            # `claim` refuses the transaction if topics have changed since: they need not be read.
+            if self._topics_revision != log.revision:
+                self._topics, self._topics_revision = {}, log.revision
+            context.topics = self._topics
             return
+        self._topics_revision = -1
         if is_change:
             connection.execute(f"SET LOCAL lock_timeout = '{_LOCK}'")
             context.others, newest = logs.lock(connection, log.id)

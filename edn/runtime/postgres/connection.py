@@ -175,6 +175,8 @@ class WriterConnection(_Dialect):
         #: statements of the running operation that are not sent
         self._collected: list[tuple[_Statement, Sequence[Any], bool, _Written]] = []
         self._guarded = False
+        #: newest ids by table, if no other session can change them: those of a shard
+        self._last_ids: dict[str, int] = {}
 
     def use(self, session: Session) -> None:
         """Uses another session from now on, in pipeline mode."""
@@ -188,6 +190,7 @@ class WriterConnection(_Dialect):
         """Forgets the operation of a transaction that has ended."""
         self._collected.clear()
         self._guarded = False
+        self._last_ids.clear()
 
     @property
     def session(self) -> Session:
@@ -223,6 +226,22 @@ class WriterConnection(_Dialect):
         if rows:
             self._collected.append((self._translate(text), rows, True, written))
         return written
+
+    def next_ids(self, table: str, count: int) -> int:
+        if "sequences" not in self._scope.views:
+            return super().next_ids(table, count)
+        # Without a round trip: the lock of the lease keeps every other session away from the row.
+        first = self.last_id(table) + 1
+        self._last_ids[table] = last = first + count - 1
+        self.execute(
+            "INSERT INTO sequences (name, last) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET last = ?2",
+            (table, last),
+        )
+        return first
+
+    def last_id(self, table: str) -> int:
+        found = self._last_ids.get(table)
+        return super().last_id(table) if found is None else found
 
     def cursor(self) -> RawCursor[Any]:
         """Returns a cursor that sends statements at once."""
@@ -281,6 +300,7 @@ class WriterConnection(_Dialect):
     def fail_operation(self) -> None:
         """Takes back the writes of an operation that failed."""
         self._collected.clear()
+        self._last_ids.clear()
         if self._guarded:
             self.cursor().execute(b"ROLLBACK TO operation")
             self.cursor().execute(b"RELEASE operation")

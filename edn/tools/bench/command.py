@@ -312,7 +312,8 @@ def delivery(
         ),
     ] = None,
     systems: Annotated[
-        str, typer.Option("--systems", help="Some of edn, pg, redis, floor, separated by commas.")
+        str,
+        typer.Option("--systems", help="Some of edn, edn-database, pg, redis, floor, separated by commas."),
     ] = "edn,pg,redis,floor",
     sink: Annotated[
         str, typer.Option("--sink", help="webhook, cloudevents, soap or sse; of the product only.")
@@ -339,6 +340,32 @@ def delivery(
         "systems": systems.split(","),
         "rates": _numbers(float, "--rates", rates),
     }
+
+
+@_benchmark(module="edn.tools.bench.database.benchmark")
+def database(
+    parts: Annotated[
+        str,
+        typer.Option(
+            "--parts", help="Some of append, apply, publish, delivery, dispatchers, separated by commas."
+        ),
+    ] = "append,apply,publish,delivery,dispatchers",
+    servers: Servers = 10,
+    subscriptions: PerServer = 10_000,
+    events: Annotated[int, typer.Option("--events", min=100, help="Published per round.")] = 60_000,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of both engines, in turn.")] = 3,
+) -> Instead:
+    """Compare PostgreSQL with a synchronous standby with SQLite, and several dispatchers with one."""
+    return {"parts": parts.split(",")}
+
+
+@_benchmark(module="edn.tools.bench.database.bloat", quick={"minutes": 0.1, "interval": 1.0})
+def bloat(
+    minutes: Annotated[float, typer.Option("--minutes", min=0.1)] = 5.0,
+    rate: Annotated[float, typer.Option("--rate", min=1, help="Events per second.")] = 200.0,
+    interval: Annotated[float, typer.Option("--interval", min=1, help="Seconds between samples.")] = 10.0,
+) -> None:
+    """Publish and deliver on PostgreSQL: record sizes and dead rows of the tables, which must not grow."""
 
 
 def _numbers(kind: Callable[[str], Any], flag: str, text: str) -> list[Any]:

@@ -29,6 +29,8 @@ from edn.tools.bench.report import Progress, facts
 from edn.tools.bench.workloads import uniform_points, uniform_rectangles
 
 SECRET = secrets.token_hex(16)
+#: of stored secrets
+SECRET_KEY = secrets.token_hex(32)
 LOG = "0" * 32
 STORE = 1000
 FRAME = 200
@@ -70,43 +72,48 @@ async def run(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "secret").write_text(SECRET)
-        dispatcher, at = await listen(_play_dispatcher)
-        process, url = await _start(folder, at)
-        headers = {"authorization": f"Bearer {SECRET}", "content-type": protocol.MSGPACK}
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=600) as client:
+        dispatcher, at = await listen(play_dispatcher)
+        process, url = await start_server(folder, at)
+        async with connect(url) as client:
             watched = psutil.Process(process.pid)
 
             def clocks() -> Floats:
                 return np.array([time.perf_counter(), cpu_seconds([watched])])
 
             began = clocks()
-            await _store(client, subscriptions, dimensions, rng, progress)
+            await store(client, subscriptions, dimensions, rng, progress)
             hosted.store_us, hosted.store_cpu_us = 1e6 * (clocks() - began) / subscriptions
             progress.say("activating")
-            cursor = await _activate(client, subscriptions)
+            cursor = await activate(client, subscriptions)
             progress.say("matching")
-            cursor = (await _match(client, cursor, FRAME, dimensions, rng))[0]  # warms up
+            cursor = (await match(client, cursor, FRAME, dimensions, rng))[0]  # warms up
             began = clocks()
-            _, matched = await _match(client, cursor, events, dimensions, rng)
+            _, matched = await match(client, cursor, events, dimensions, rng)
             hosted.event_us, hosted.event_cpu_us = 1e6 * (clocks() - began) / events
             hosted.matches_per_event = matched / events
             hosted.memory_mb = watched.memory_info().rss / 1e6
-        await _stop(process)
+        await stop_server(process)
         hosted.disk_mb = sum(file.stat().st_size for file in (folder / "data").iterdir()) / 1e6
         progress.say("restarting")
         restarted = time.perf_counter()
-        process, _ = await _start(folder, at)
+        process, _ = await start_server(folder, at)
         hosted.restart_seconds = time.perf_counter() - restarted
-        await _stop(process)
+        await stop_server(process)
         dispatcher.close()
     return hosted
+
+
+def connect(url: str) -> httpx.AsyncClient:
+    """Returns a client of a server's internal protocol."""
+    headers = {"authorization": f"Bearer {SECRET}", "content-type": protocol.MSGPACK}
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=600)
 
 
 def _topic(dimensions: int) -> protocol.TopicInfo:
     return protocol.TopicInfo(1, "", "bench", [(name, "number") for name in names_of(dimensions)], "bitmap")
 
 
-async def _store(
+async def store(
     client: httpx.AsyncClient, count: int, dimensions: int, rng: np.random.Generator, progress: Progress
 ) -> None:
     topic = _topic(dimensions)
@@ -125,24 +132,31 @@ async def _store(
         answer.raise_for_status()
 
 
-async def _activate(client: httpx.AsyncClient, count: int) -> int:
+async def activate(client: httpx.AsyncClient, count: int) -> int:
     """Sends the join and the activation of all subscriptions; returns the cursor."""
     versions = [(f"sub_{number}", 1) for number in range(count)]
     controls = [
         protocol.Control(offset=1, time=1, kind="join", incarnation=1),
         protocol.Control(offset=2, time=1, kind="activate", versions=versions),
     ]
-    await _send(client, protocol.Frame(LOG, 1, 0, 2, controls, []))
+    await send(client, protocol.Frame(LOG, 1, 0, 2, controls, []))
     return 2
 
 
-async def _match(
-    client: httpx.AsyncClient, cursor: int, count: int, dimensions: int, rng: np.random.Generator
+async def match(
+    client: httpx.AsyncClient,
+    cursor: int,
+    count: int,
+    dimensions: int,
+    rng: np.random.Generator,
+    *,
+    frame: int = FRAME,
+    body: bytes = b"{}",
 ) -> tuple[int, int]:
     """Sends events in frames; returns the cursor and the number of matches."""
     matched = 0
-    for start in range(0, count, FRAME):
-        size = min(FRAME, count - start)
+    for start in range(0, count, frame):
+        size = min(frame, count - start)
         offsets = np.arange(cursor + 1, cursor + 1 + size)
         segment = protocol.Segment(
             topic=1,
@@ -152,20 +166,20 @@ async def _match(
             points=protocol.points_bytes(uniform_points(rng, size, dimensions)),
             width=dimensions,
             ids=[f"e{offset}" for offset in offsets.tolist()],
-            lines=b"{}\n" * size,
+            lines=(body + b"\n") * size,
         )
-        ack = await _send(client, protocol.Frame(LOG, 1, cursor, cursor + size, [], [segment]))
+        ack = await send(client, protocol.Frame(LOG, 1, cursor, cursor + size, [], [segment]))
         cursor, matched = cursor + size, matched + ack.matched
     return cursor, matched
 
 
-async def _send(client: httpx.AsyncClient, frame: protocol.Frame) -> protocol.FrameAck:
+async def send(client: httpx.AsyncClient, frame: protocol.Frame) -> protocol.FrameAck:
     answer = await client.post("/internal/stream", content=protocol.encode(frame))
     answer.raise_for_status()
     return protocol.decode(answer.content, protocol.FrameAck)
 
 
-async def _play_dispatcher(head: bytes, _: bytes) -> bytes:
+async def play_dispatcher(head: bytes, _: bytes) -> bytes:
     """Answers registrations and heartbeats."""
     if path_of(head).endswith("/heartbeat"):
         return TAKEN
@@ -177,8 +191,14 @@ async def _play_dispatcher(head: bytes, _: bytes) -> bytes:
     )
 
 
-async def _start(folder: Path, dispatcher: str) -> tuple[Process, str]:
-    command = [sys.executable, "-m", "edn_server", "--id", "s1", "--data", str(folder / "data")]
+async def start_server(folder: Path, dispatcher: str, *, database: str | None = None) -> tuple[Process, str]:
+    """Runs a server with its data in a folder, or in a database; returns its URL, too."""
+    place = ["--data", str(folder / "data")]
+    if database is not None:
+        (folder / "keys").touch(0o600)
+        (folder / "keys").write_text(SECRET_KEY)
+        place = ["--database", database, "--secret-key-file", str(folder / "keys")]
+    command = [sys.executable, "-m", "edn_server", "--id", "s1", *place]
     command += ["--port", "0", "--dispatcher", dispatcher, "--secret-file", str(folder / "secret")]
     process = await asyncio.create_subprocess_exec(
         *command, "--allow-loopback-sinks", stdout=PIPE, stderr=asyncio.subprocess.DEVNULL
@@ -190,6 +210,6 @@ async def _start(folder: Path, dispatcher: str) -> tuple[Process, str]:
     return process, str(json.loads(line)["url"])
 
 
-async def _stop(process: Process) -> None:
+async def stop_server(process: Process) -> None:
     process.terminate()
     await process.wait()

@@ -59,24 +59,33 @@ class Running(NamedTuple):
 
     def roles(self) -> tuple[psutil.Process, list[psutil.Process]]:
         """The processes of the dispatcher and of the servers."""
+        [dispatcher] = self.processes("dispatcher")
+        return dispatcher, self.processes("edn_server")
+
+    def processes(self, module: str) -> list[psutil.Process]:
+        """The processes that run a module, in the order of their start."""
         children = psutil.Process(self.pid).children(recursive=True)
-        [dispatcher] = [child for child in children if "dispatcher" in child.cmdline()[1:4]]
-        return dispatcher, [child for child in children if "edn_server" in child.cmdline()[1:4]]
+        return [child for child in children if module in child.cmdline()[1:4]]
 
 
 @contextmanager
-def network(servers: int, flags: Sequence[str] = (), /, **environment: str) -> Iterator[Running]:
-    """Runs `edn up` with its own data folder; it ends with this process.
+def network(
+    servers: int, flags: Sequence[str] = (), /, *, database: str | None = None, **environment: str
+) -> Iterator[Running]:
+    """Runs `edn up` with its own data folder, or on a database; it ends with this process.
 
     `EDN_…` variables set options without a flag.
     """
     with tempfile.TemporaryDirectory(prefix="edn-bench-") as folder:
-        data = Path(folder) / "data"
-        command = [sys.executable, "-m", "edn.cli", "up", "--port", "0", "--data", str(data)]
+        data = Path(folder) / (".edn" if database else "data")
+        store = ["--database", database] if database else ["--data", str(data)]
+        command = [sys.executable, "-m", "edn.cli", "up", "--port", "0", *store]
         command += ["--servers", str(servers), "--json-ready", "--with-stdin", *flags]
         pipe, environ = subprocess.PIPE, {**os.environ, **environment}
+        # On a database `edn up` keeps its secret in the working directory.
+        place = folder if database else None
         process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environ
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environ, cwd=place
         )
         try:
             assert process.stdout is not None
@@ -96,10 +105,12 @@ def filled(
     dimensions: int,
     rng: np.random.Generator,
     progress: Progress,
+    *,
+    database: str | None = None,
     **environment: str,
 ) -> Iterator[Running]:
     """Runs a network with uniform subscriptions per server, all of them in the summaries."""
-    with network(servers, **environment) as running:
+    with network(servers, database=database, **environment) as running:
         with Client(running.url) as client:
             fill(client, *uniform_rectangles(rng, servers * subscriptions, dimensions), progress)
         progress.say("waiting for the summaries")

@@ -184,7 +184,7 @@ def measure_open(
             for kind, own in requests.items():
                 progress.say(f"publishing {kind} events, round {number} of {repeats}")
                 before = cpu_seconds([dispatcher]), cpu_seconds(others)
-                seconds = asyncio.run(_publish(running.url, own, events // batch, drain=True))
+                seconds = asyncio.run(publish_all(running.url, own, events // batch, drain=True))
                 one[f"{kind}_events_per_second"] = events // batch * batch / seconds
                 for name, processes, spent in zip(
                     ("dispatcher", "servers"), ([dispatcher], others), before, strict=True
@@ -274,7 +274,9 @@ def _round(
     bare_url, bare_process = bare
     cpu = cpu_seconds([bare_process])
     # More events for the bare app, because the system counts CPU time in hundredths of a second.
-    bare_seconds = asyncio.run(_publish(bare_url, requests, count * _BARE_TIMES, drain=False)) / _BARE_TIMES
+    bare_seconds = (
+        asyncio.run(publish_all(bare_url, requests, count * _BARE_TIMES, drain=False)) / _BARE_TIMES
+    )
     bare_cpu = (cpu_seconds([bare_process]) - cpu) / _BARE_TIMES
 
     def counters() -> np.ndarray:
@@ -288,7 +290,7 @@ def _round(
         return np.array([*cpu, matched, forwarded])
 
     before = counters()
-    seconds = asyncio.run(_publish(url, requests, count, drain=True))
+    seconds = asyncio.run(publish_all(url, requests, count, drain=True))
     published = count * batch
     per_event = (counters() - before) / published
     return {
@@ -303,16 +305,16 @@ def _round(
     }
 
 
-async def _publish(url: str, requests: list[bytes], count: int, *, drain: bool) -> float:
+async def publish_all(url: str, requests: list[bytes], count: int, *, drain: bool) -> float:
     """Returns the seconds for `count` requests, and until every server has them if `drain`."""
     began = time.perf_counter()
     await publish(url, requests, repeat(0.0, count), 8)
     if drain:
-        await asyncio.to_thread(_drain, url)
+        await asyncio.to_thread(wait_for_servers, url)
     return time.perf_counter() - began
 
 
-def _drain(url: str) -> None:
+def wait_for_servers(url: str) -> None:
     """Waits until no server has a lag; polls seldom, because a poll costs as much as a batch."""
     with Client(url) as client:
         before, at = None, time.perf_counter()

@@ -43,9 +43,8 @@ CREATE TABLE shard_pauses (
     id TEXT COLLATE "C" NOT NULL, log TEXT COLLATE "C" NOT NULL, revision BIGINT NOT NULL,
     shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, id, log));
 CREATE TABLE shard_events (
-    key BIGINT NOT NULL, topic BIGINT NOT NULL, id TEXT NOT NULL, stamp BIGINT NOT NULL, body BYTEA NOT NULL,
-    trace TEXT NOT NULL DEFAULT '', shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, key));
-ALTER TABLE shard_events ALTER COLUMN body SET STORAGE EXTERNAL;
+    key BIGINT NOT NULL, payloads BYTEA NOT NULL, shard TEXT COLLATE "C" NOT NULL, PRIMARY KEY (shard, key));
+ALTER TABLE shard_events ALTER COLUMN payloads SET STORAGE EXTERNAL;
 CREATE TABLE shard_outbox (
     id BIGINT NOT NULL, address TEXT COLLATE "C", subscription TEXT COLLATE "C",
     state TEXT COLLATE "C" NOT NULL DEFAULT 'ready' CHECK (state IN ('ready', 'buffered', 'waiting')),

@@ -17,7 +17,7 @@ import msgspec
 from edn.model.rect import Rects
 from edn.model.sequence import Candidate, HalfMatch
 from edn_server.storage.interface import Connection
-from edn_server.storage.outbox import Event
+from edn_server.storage.payloads import Event
 from edn_server.storage.versions import pack_rects, unpack_rects
 
 #: the statements of SQLite

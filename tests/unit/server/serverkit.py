@@ -22,7 +22,7 @@ from edn_server.ingest import undecided as doubts
 from edn_server.ingest.apply_frame import Applied, ApplyFrame
 from edn_server.ingest.replay import ApplyReplay
 from edn_server.outbox import bodies, cleanup
-from edn_server.storage import outbox
+from edn_server.storage import outbox, payloads
 from edn_server.storage.database import SqliteStore
 from edn_server.storage.interface import Reader
 from edn_server.storage.postgres.store import PostgresStore
@@ -113,7 +113,7 @@ class Kit:
         self._batch = 0
         self.fatal: list[BaseException] = []
         #: batch and payloads of the newest frame
-        self.payloads: tuple[int, dict[int, outbox.Event]] = (0, {})
+        self.payloads: tuple[int, dict[int, payloads.Event]] = (0, {})
         #: called after each commit of a frame, in the writer's thread
         self.on_applied: Callable[[Applied], None] = lambda applied: None
         self.open()
@@ -187,7 +187,7 @@ class Kit:
         job = ApplyFrame(self.registry, self.epoch, self._batch, frame, self._remember)
         return self.writer.submit(job).result(30)
 
-    def _remember(self, applied: Applied, events: dict[int, outbox.Event]) -> None:
+    def _remember(self, applied: Applied, events: dict[int, payloads.Event]) -> None:
         self.payloads = (applied.frame_id, events)
         self.on_applied(applied)
 
@@ -237,7 +237,7 @@ class Kit:
     def body(self, row: outbox.Row) -> dict[str, Any]:
         """What the row's POST says."""
         with contextlib.closing(self.folder.connect(read_only=True)) as db:
-            events = outbox.read_events(db, row.frame_id, row.places)
+            events = payloads.read(db, row.frame_id, row.places)
         names = self.registry.topics
         body: dict[str, Any] = json.loads(
             bodies.enclose(

@@ -169,7 +169,7 @@ class _Bench:
         for number in range(1, sizes.rounds + 1):
             for name, rounds in found.items():
                 self._say(f"round {number} of {sizes.rounds}: {name}, alone and beside bad addresses")
-                system = new_system(name, servers=sizes.servers, sink=sizes.sink)
+                system = new_system(name, servers=sizes.servers, sink=sizes.sink, stack=self._stack)
                 await rounds.run_round(system, max(sizes.rates), sizes.seconds, sizes.flat_events, BATCH)
         self._receivers.close()
         self._outcome.fairness += [rounds.conclude() for rounds in found.values()]
@@ -178,7 +178,8 @@ class _Bench:
         """Starts a system, warms it up and measures it without events."""
         self._say(f"starting {name}")
         sizes = self._sizes
-        system = self._stack.enter_context(new_system(name, servers=sizes.servers, sink=sizes.sink))
+        new = new_system(name, servers=sizes.servers, sink=sizes.sink, stack=self._stack)
+        system = self._stack.enter_context(new)
         await system.subscribe(self._workload, self._receivers)
         load = Load(system, self._receivers, self._workload, lists_matches=system.lists_matches)
         await system.activate(system.modes[0])

@@ -16,7 +16,9 @@ from urllib.parse import urlencode
 import httpx
 import psutil
 
+from edn.tools.bench.database.replicated import Replicated
 from edn.tools.bench.delivery.load import Receivers, Trail
+from edn.tools.bench.delivery.peers.system import database_role
 from edn.tools.bench.delivery.program import program
 from edn.tools.bench.delivery.receiver import Streams
 from edn.tools.bench.delivery.usage import Roles
@@ -31,20 +33,30 @@ SINKS = ("webhook", "cloudevents", "soap", "sse")
 
 
 class Network:
-    name = "edn"
-    modes: Sequence[str] = ("edn",)
     publish_path = f"/v1/topics/{TOPIC}/events"
 
-    def __init__(self, servers: int, sink: str) -> None:
+    def __init__(
+        self, servers: int, sink: str, *, name: str = "edn", replicated: Replicated | None = None
+    ) -> None:
+        """`replicated`: the database of the network in place of data folders."""
+        self.name = name
+        self.modes: Sequence[str] = (name,)
         self._servers = servers
         self._sink = sink
+        self._replicated = replicated
         self._roles: dict[str, Sequence[psutil.Process]] = {}
         self.url = ""
         #: a CloudEvent names the first match only
         self.lists_matches = sink != "cloudevents"
 
     def roles(self) -> Roles:
-        return self._roles
+        if self._replicated is None:
+            return self._roles
+        return {
+            **self._roles,
+            "primary": database_role(self._replicated.primary),
+            "standby": database_role(self._replicated.standby),
+        }
 
     def __enter__(self) -> Self:
         self._stack = ExitStack()
@@ -53,6 +65,7 @@ class Network:
             secret = folder / "secret"
             secret.write_text(secrets.token_urlsafe(32))
             secret.chmod(0o600)
+            database = None if self._replicated is None else self._replicated.new_database()
             shared = [
                 "--secret-file",
                 str(secret),
@@ -62,12 +75,18 @@ class Network:
                 "--port",
                 "0",
             ]
+            if database is not None:
+                keys = folder / "keys"
+                keys.touch(0o600)
+                keys.write_text(secrets.token_hex(32))
+                shared += ["--secret-key-file", str(keys)]
 
             def start(module: str, name: str, *arguments: str) -> dict[str, Any]:
+                place = ["--data", str(folder / name)] if database is None else ["--database", database]
                 process, ready = stack.enter_context(
                     program(
                         "edn.cli.child",
-                        [module, "--data", str(folder / name), *shared, *arguments],
+                        [module, *place, *shared, *arguments],
                         log=folder / f"{name}.log",
                     )
                 )

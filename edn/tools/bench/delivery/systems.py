@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from edn.errors import InvalidInput
+from edn.tools.bench.database.replicated import check_programs, replicated
 from edn.tools.bench.delivery.network import Network
 from edn.tools.bench.delivery.peers.postgres import Postgres
 from edn.tools.bench.delivery.peers.redis import Redis
@@ -12,7 +14,9 @@ from edn.tools.bench.delivery.peers.system import System, check_packages, find_p
 
 PROGRAMS = {"pg": ("initdb", "postgres"), "redis": ("redis-server",)}
 PEERS = tuple(PROGRAMS)
-NAMES = ("edn", *PEERS, "floor")
+#: the product on PostgreSQL with a standby
+ON_DATABASE = "edn-database"
+NAMES = ("edn", ON_DATABASE, *PEERS, "floor")
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -26,12 +30,17 @@ def check_installed(names: Sequence[str]) -> None:
     """Raises `InvalidInput` if a package or program of a peer is missing."""
     if any(name in PEERS for name in names):
         check_packages()
+    if ON_DATABASE in names:
+        check_programs()
     for name in names:
         for needed in PROGRAMS.get(name, ()):
             find_program(needed)
 
 
-def new_system(name: str, *, servers: int, sink: str) -> System:
+def new_system(name: str, *, servers: int, sink: str, stack: ExitStack) -> System:
+    """Returns a system that is not started; its database, if it has one, ends with the stack."""
+    if name == ON_DATABASE:
+        return Network(servers, sink, name=name, replicated=stack.enter_context(replicated()))
     if name == "pg":
         return Postgres()
     if name == "redis":

@@ -9,6 +9,7 @@ import json
 import os
 import pwd
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -38,6 +39,11 @@ def hand_over(folder: Path) -> None:
     if user is not None:
         entry = pwd.getpwnam(user)
         os.chown(folder, entry.pw_uid, entry.pw_gid)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 @contextmanager
