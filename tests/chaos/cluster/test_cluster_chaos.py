@@ -26,7 +26,7 @@ _TWO_IDS, _LOST, _LEASE = "pairs under two webhook-ids", "lost", "lost its lease
 #: harm: only a living owner that lost it shows that.
 SHOWN = {
     "ignore-the-fence": ("stop dispatcher,stop dispatcher in transaction", 1354, 1.25, (_TWO_IDS, _LOST)),
-    "doubt-by-reading": ("cut replication", 1694, 1.0, (_TWO_IDS, _LOST)),
+    "doubt-by-reading": ("cut replication,kill server", 738, 1.25, (_TWO_IDS, _LOST)),
     "commit-locally": ("hang replication and kill node", 1, 1.0, (_LOST,)),
     "lease-by-own-clock": ("jump clock", 4, 0.66, (_LEASE,)),
     "widen-after-commit": ("kill server", 1, 0.5, (_LOST,)),
