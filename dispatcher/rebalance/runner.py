@@ -25,6 +25,7 @@ Event loop only.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
@@ -61,6 +62,8 @@ RATE = 1000.0
 #: largest lag of a server, in records, during moves
 LAG = 50_000
 RETRY_SECONDS = 0.5
+#: longest time between two looks for a repartition, where there are several dispatchers
+LOOK_SECONDS = 3.0
 
 #: (subscription, destination); placement chooses an empty destination
 Rows = list[tuple[str, str]]
@@ -369,7 +372,10 @@ class RepartitionRunner:
             if running is None:
                 self.waiting = None
                 self._deferred.clear()
-                await self._woken.wait()
+                with contextlib.suppress(TimeoutError):
+                    # Another dispatcher may have started one, and died before this one heard of it.
+                    async with asyncio.timeout(LOOK_SECONDS if self._log.shared else None):
+                        await self._woken.wait()
                 continue
             if not self._leads():
                 self.waiting = None

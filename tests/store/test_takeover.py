@@ -139,6 +139,45 @@ def test_an_outage_is_no_silence(database: Database, postgres: Cluster) -> None:
         watch.close()
 
 
+def test_time_in_which_no_commit_is_answered_is_no_silence(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replication hangs: the primary answers reads, and nobody can renew."""
+    now, hangs = 100.0, 0.0
+    monkeypatch.setattr("edn.runtime.postgres.takeover.clock.monotonic", lambda: now)
+
+    def prove(watch: Watch, session: Session) -> None:
+        nonlocal now
+        now += hangs
+
+    monkeypatch.setattr(Watch, "_prove", prove)
+    watch = Watch(database, lambda _: [Candidate("s1", Seen(1, 1), 6.0)])
+    try:
+        for _ in range(6):
+            assert watch.dead() == []
+            now += 0.5
+        hangs = 4.5  # less than the deadline of a look
+        assert watch.dead() == []
+        hangs = 0.0
+        looks = 0
+        while not watch.dead():
+            now += 0.5
+            looks += 1
+        assert 2 <= looks <= 5, "the time before and after it counts"
+    finally:
+        watch.close()
+
+
+def test_a_spare_commits_with_every_look(database: Database, postgres: Cluster) -> None:
+    with owned(database):
+        pass
+    watch = Watch(database, lambda _: [])
+    for _ in range(3):
+        watch.dead()
+    watch.close()
+    assert postgres.execute(f"SELECT number FROM {database.schema}.proofs WHERE name = 'spare'") == [(3,)]
+
+
 def test_a_spare_refuses_servers_that_do_not_exist(database: Database) -> None:
     spares = Spares(database, only=["s1"], stopped_seconds=1)
     with pytest.raises(CannotStart, match=r'--spare-for must name servers .*it has none\), got "s1"'):

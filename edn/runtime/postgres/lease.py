@@ -267,14 +267,8 @@ class Lease:
 
     def prove(self, session: Session) -> None:
         """Proves by an acknowledged commit that a session's server is the primary."""
-        session.doubtful = False
         # Not the row of the lease: its lock would make readers wait for a transaction.
-        session.execute(
-            "INSERT INTO proofs VALUES (%s, 1) ON CONFLICT (name) DO UPDATE SET number = proofs.number + 1",
-            (self.name,),
-        )
-        if session.doubtful:
-            raise DatabaseUnavailable("the database has not replicated a commit", retry_after=1)
+        prove(session, self.name)
 
     def claim(self, cursor: psycopg.RawCursor[Any], known: int = -1) -> None:
         """Begins a transaction of the owner: compares the token under the lock of the row.
@@ -307,6 +301,17 @@ class Lease:
                 "UPDATE leases SET owner = '', until = clock_timestamp() WHERE name = %s AND owner = %s",
                 (self.name, self.owner),
             )
+
+
+def prove(session: Session, name: str) -> None:
+    """Commits something of no importance; raises `DatabaseUnavailable` if it is not replicated."""
+    session.doubtful = False
+    session.execute(
+        "INSERT INTO proofs VALUES (%s, 1) ON CONFLICT (name) DO UPDATE SET number = proofs.number + 1",
+        (name,),
+    )
+    if session.doubtful:
+        raise DatabaseUnavailable("the database has not replicated a commit", retry_after=1)
 
 
 def _connect_again(connect: Callable[[], Session], sleep: Callable[[float], None]) -> Session:

@@ -1,7 +1,9 @@
 """Finds rows of `leases` whose owner is dead, for processes that wait to replace it.
 
 A row is dead when it has not changed for as long as its candidate allows, by the elapsed time of this
-process. Time during which the database could not be read does not count: nobody could renew then.
+process. Time during which nobody could renew does not count: while the database could not be read, and while
+it answered reads but no commit, as during a failure of replication. So every look commits something, and of
+the time since the last look only as much counts as a quick one takes.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import structlog
 
 from edn.runtime import clock
 from edn.runtime.postgres.database import Database, Session
-from edn.runtime.postgres.lease import Seen, Silence
+from edn.runtime.postgres.lease import Seen, Silence, prove
+from edn.runtime.sql import DatabaseUnavailable
 
 logger = structlog.get_logger()
 
@@ -23,6 +26,8 @@ logger = structlog.get_logger()
 WATCHING = "edn: spare of "
 #: seconds that the database has for an answer
 _LOOK_SECONDS = 5.0
+#: seconds between two looks that count at most
+_COUNTED_SECONDS = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class Watch:
         self._read = read
         self._silence = Silence()
         self._session: Session | None = None
+        #: when the last look ended, and the time that counts until then
+        self._looked = self._counted = 0.0
 
     def dead(self) -> list[Candidate]:
         """Returns the candidates whose owners are dead; none while the database does not answer."""
@@ -51,14 +58,23 @@ class Watch:
                 self._session = self._database.connect(
                     f"{WATCHING}{self._database.schema}", seconds=_LOOK_SECONDS
                 )
+            self._prove(self._session)
             found = list(self._read(self._session))
-        except psycopg.Error as error:
+        except (psycopg.Error, DatabaseUnavailable) as error:
             logger.warning("watch_failed", error=str(error).strip())
             self.close()
             self._silence = Silence()
             return []
         now = clock.monotonic()
-        return [one for one in found if self._silence.of(one.name, one.seen, now) > one.seconds]
+        self._counted += min(now - self._looked, _COUNTED_SECONDS)
+        self._looked = now
+        return [one for one in found if self._silence.of(one.name, one.seen, self._counted) > one.seconds]
+
+    def _prove(self, session: Session) -> None:
+        """Commit something; a network that is new has no table for it yet."""
+        row = session.execute("SELECT to_regclass('proofs') IS NOT NULL").fetchone()
+        if row is not None and row[0]:
+            prove(session, "spare")
 
     def close(self) -> None:
         session, self._session = self._session, None
