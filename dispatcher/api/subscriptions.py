@@ -130,9 +130,10 @@ def routes(
         except EdnError as error:
             error.pointer = "/filter" + (error.pointer or "")
             raise
-        ended, left = await subscriptions.delete_covered(place, owner or who.name, parsed)
+        left: list[str] = []
+        ended = await subscriptions.delete_covered(place, owner or who.name, parsed, left)
         found = {"ids": [namespace.public_id(key) for key in ended]}
-        return {**found, "sequences": left} if left else found
+        return {**found, "sequences": len(left)} if left else found
 
     @router.get("/{id}", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)

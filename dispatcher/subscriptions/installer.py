@@ -195,14 +195,16 @@ class SubscriptionInstaller:
                 [one.info() for one in others.values() if one.uid != topic.uid],
             )
             stored = await self._calls.store(server, request)
-            self._widen(server, some, stored)
+            self._widen(server, topic, some, stored)
         return stored
 
-    def _widen(self, server: str, items: Sequence[PendingVersion], stored: protocol.Stored) -> None:
+    def _widen(
+        self, server: str, topic: Topic, items: Sequence[PendingVersion], stored: protocol.Stored
+    ) -> None:
         by_topic: dict[int, list[Rects]] = {}
         for item in items:
-            for topic in item.topics:
-                by_topic.setdefault(topic.uid, []).append(rects_on(item.bound, topic.uid))
+            for one in (topic, *item.further):
+                by_topic.setdefault(one.uid, []).append(rects_on(item.bound, one.uid))
         for uid, rects in by_topic.items():
             self._summaries.widen(server, uid, rects, stored)
 

@@ -440,21 +440,20 @@ class Subscriptions:
             self._installer.release_capacity(await self._log.submit(operation))
 
     async def delete_covered(
-        self, topic: Topic | Subtree, owner: str, filter: Filter
-    ) -> tuple[list[str], int]:
-        """End the subscriptions of an owner that a filter on a topic or subtree covers.
+        self, topic: Topic | Subtree, owner: str, filter: Filter, left: list[str] | None = None
+    ) -> list[str]:
+        """End the subscriptions of an owner that a filter on a topic or subtree covers; return their keys.
 
         A subtree subscription is covered if the filter covers it on all its topics. A subscription that
-        changes after the comparison is not ended. Sequences stay; returns the keys, and their number.
+        changes after the comparison is not ended. Sequences stay; `left` gets their keys.
         """
-        left = 0
 
         def is_covered(one: Subscription) -> bool:
-            nonlocal left
-            left += is_sequence(one.filter)
+            if left is not None and is_sequence(one.filter):
+                left.append(one.id)
             return self._is_covered(topic, filter, one)
 
-        return await self._delete_if(topic, owner, is_covered), left
+        return await self._delete_if(topic, owner, is_covered)
 
     async def delete_covered_sequences(self, topic: Topic, owner: str, bound: BoundSequence) -> list[str]:
         """End the sequences of an owner that a sequence covers; return their keys."""

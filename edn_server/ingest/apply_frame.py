@@ -121,7 +121,12 @@ class _Candidates:
     pairs: _Pairs
     #: place in the frame of each pair's event
     places: Int64s = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    #: time of the log of each event of the segment
+    times: list[int] = field(init=False)
     _values: dict[tuple[int, int], dict[str, Value]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.times = self.columns.times.tolist()
 
     def values(self, event: int, width: int) -> dict[str, Value]:
         """Decode an event, once per width."""
@@ -514,9 +519,11 @@ class ApplyFrame(Job[Applied]):
             if found is None:
                 return
             key = found
+        if self._feed.ignores(number, key, roles):
+            return
         arrived = Arrived(self._feed.next_serial(), self._events[place])
         stamp = arrived.event.stamp
-        origin = self._frame.log if stamp == int(part.columns.times[event]) else ""
+        origin = self._frame.log if stamp == part.times[event] else ""
         waiting = Waiting(arrived.serial, key, roles, Candidate(stamp, origin, arrived))
         self._feed.take(number, waiting, place)
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from edn.model.coordinates import rfc3339
-from edn.model.sequence import HalfMatch, advance
+from edn.model.sequence import UNLESS, HalfMatch, advance
 from edn_server.storage.interface import Connection
 from edn_server.storage.payloads import Event
 from edn_server.storage.sequences import rows
@@ -62,6 +62,17 @@ class Feed:
         """Returns the serial of the next arrival."""
         self._serial += 1
         return self._serial
+
+    def ignores(self, number: int, key: bytes, roles: int) -> bool:
+        """Returns whether a candidate has no effect, whatever its time is; most have none."""
+        live = self._registry.sequences[number]
+        if live.awaiting or not live.is_plain:
+            return False
+        half = self._half(number, key)
+        if not half:
+            return not roles & 1
+        step = live.plan.slots[len(half)]
+        return not (roles >> step | roles >> (UNLESS + step)) & 1
 
     def take(self, number: int, waiting: Waiting, place: int) -> None:
         """Feeds a candidate of a frame, or stores it to feed it later."""

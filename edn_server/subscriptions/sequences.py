@@ -46,14 +46,14 @@ class LiveSequence:
     #: candidates that came later than `settle`, and half matches that were dropped at the limit
     late: int = 0
     dropped: int = 0
-    _plan: Plan | None = None
+    plan: Plan = field(init=False)
+    #: whether a candidate that the awaited step does not want has no effect, and need not be kept
+    is_plain: bool = field(init=False)
     _bound: dict[int, BoundFilter] = field(default_factory=dict)
 
-    @property
-    def plan(self) -> Plan:
-        if self._plan is None:
-            self._plan = self.sequence.plan
-        return self._plan
+    def __post_init__(self) -> None:
+        self.plan = self.sequence.plan
+        self.is_plain = not self.sequence.settle and self.sequence.within is None
 
     def bound(self, role: int, schema_of: Any) -> BoundFilter:
         """Returns the predicate of a role; `schema_of(topic, width)` returns the schema of a topic."""

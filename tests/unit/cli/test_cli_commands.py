@@ -369,7 +369,9 @@ def test_subscriptions_are_a_table_or_json_lines(stub: Stub) -> None:
     (line,) = edn(stub, "subscriptions", "--json").stdout.splitlines()
     settings = ("headers", "credentials", "timeout", "retry", "rate", "ordered")
     sink = {**dict.fromkeys(["format", "consent", "secret", *settings]), **SUBSCRIPTION["sink"]}
-    absent = dict.fromkeys(("delivery", "location", "topics", "left_out", "warning", "advertised"))
+    sequence = ("sequence", "by", "within", "settle", "sequence_state")
+    names = ("delivery", "location", "topics", "left_out", "warning", "advertised", *sequence)
+    absent = dict.fromkeys(names)
     assert json.loads(line) == {**SUBSCRIPTION, "sink": sink, **absent}
 
 

@@ -276,7 +276,7 @@ def test_sequences_are_notified_once_whatever_happens(tmp_path: Path, seed: int)
 @pytest.mark.slow
 def test_five_thousand_sequences(tmp_path: Path) -> None:
     complete = disturbed = 0
-    for seed in range(100, 112):
+    for seed in range(100, 103):
         world = run(tmp_path / str(seed), seed, 1200)
         try:
             assert world.told() == world.wanted(), seed
