@@ -805,10 +805,11 @@ def test_what_cannot_be_imported_is_said_in_one_line(stub: Stub, tmp_path: Path)
     ran = edn(stub, "import", str(tmp_path))
     assert (ran.exit_code, ran.stderr) == (2, f"edn: cannot read {tmp_path}: Is a directory\n")
     nameless = tmp_path / "nameless.jsonl"
-    nameless.write_text('{"topic": "stocks", "state": "paused"}\n')
+    sink = {"url": "https://example.org/", "credentials": {"type": "bearer"}}
+    nameless.write_text(json.dumps({"topic": "stocks", "sink": sink}))
     ran = edn(stub, "import", str(nameless))
     assert ran.exit_code == 2
-    assert "a paused subscription must have an id" in ran.stderr
+    assert "a subscription with credentials must have an id" in ran.stderr
     assert stub.requests == []
 
 
