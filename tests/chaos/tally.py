@@ -193,6 +193,7 @@ class Tally:
             ("repeats under one webhook-id", str(counts.repeats)),
             ("sequences due", str(counts.sequences_due)),
             ("sequences complete", str(counts.sequences)),
+            ("keys of sequences without a known order", str(counts.sequences_open)),
             ("lost", str(faults.get("missing", 0))),
             ("unexpected", str(faults.get("unexpected", 0))),
             ("pairs under two webhook-ids", str(faults.get("duplicate", 0))),

@@ -65,7 +65,9 @@ class Doubts:
             return EXCUSED
         for pause in pauses:
             resumed = min((one.end for one in resumes if one.sure and one.begin > pause.end), default=NEVER)
-            if resumed == NEVER or _may_end(life, pause.begin, resumed):
+            if _may_end(life, pause.begin, resumed):
+                return EXCUSED  # what was buffered ends with the subscription
+            if resumed == NEVER:
                 return PAUSED
             high = max(high, resumed)
         quiet = int(self.quiet_after(np.array([high], dtype=np.int64))[0])

@@ -73,6 +73,8 @@ class Counts(msgspec.Struct):
     #: complete sequences that were notified, and that must be
     sequences: int = 0
     sequences_due: int = 0
+    #: keys of sequences whose events no observer can bring into an order
+    sequences_open: int = 0
 
 
 class Report(msgspec.Struct, kw_only=True):

@@ -13,7 +13,11 @@ possible: a candidate near a change of the subscription may have been looked at 
     notified under two webhook-ids                   duplicate
     an event in two complete sequences               unexpected
 
-A key with candidates in an unknown order, or with a publish of unknown outcome, is undecided from there on.
+The subscription begins and ends once: of the candidates near its beginning, the later ones were looked at if
+an earlier one was; near its end it is the other way round.
+
+A key with candidates in an unknown order, or with a publish of unknown outcome, is undecided from there on;
+such keys are counted, as no recording could decide them.
 The events of a notified sequence must always match their steps, in one key, and in a possible order.
 """
 
@@ -28,15 +32,14 @@ import numpy as np
 
 from edn.tools.checker.doubts import CERTAIN, REASONS, Doubts
 from edn.tools.checker.history import History, Life
-from edn.tools.checker.published import Publishing, TopicEvents
-from edn.tools.checker.recording.reading import Recording
+from edn.tools.checker.published import TopicEvents
+from edn.tools.checker.recording.reading import Operation, Recording
+from edn.tools.checker.recording.records import Ok
 from edn.tools.checker.stories import Stories
 from edn.tools.checker.timeline import NEVER, NOTHING, SECOND, Effect, lasts
 from edn.tools.checker.values import duration, microseconds
 from edn.tools.checker.verdicts import Counts, Fault, Findings
 
-UNORDERED = "sequences whose events are in no certain order"
-UNSURE = "sequences with events of unknown outcome"
 MIXED = "subscriptions that change between a filter and a sequence"
 #: possible half matches that are followed at once
 MOST_CASES = 64
@@ -69,12 +72,14 @@ class _Candidate:
     stamp: int | None
     steps: frozenset[int]
     enders: frozenset[int]
-    #: whether it surely met the state of the subscription
-    met: bool
+    #: whether the subscription had surely begun before it, and surely ended after it
+    begun: bool
+    lasting: bool
 
 
-#: a possible case: half match, and the sequences completed so far
-_Case = tuple[tuple[_Candidate, ...], frozenset[Tuple]]
+_BEFORE, _WITHIN, _AFTER = range(3)
+#: a possible case: life of the subscription, half match, and the sequences completed so far
+_Case = tuple[int, tuple[_Candidate, ...], frozenset[Tuple]]
 
 
 def judge_sequences(
@@ -220,8 +225,9 @@ class _SequenceJudge:
             by = written.get("by") or ()
             if any(name not in publishing.values for name in by):
                 continue
-            met = effect.sure and low > effect.end and high < until
-            candidate = _candidate(events, index, publishing, frozenset(steps), frozenset(enders), met)
+            begun, lasting = effect.sure and low > effect.end, high < until
+            name = self._names[int(events.numbers[index])][1]
+            candidate = _candidate(events, index, name, frozenset(steps), frozenset(enders), begun, lasting)
             keys[tuple(publishing.values[name] for name in by)].append(candidate)
         for found in keys.values():
             found.sort(key=lambda one: (one.low, one.request, one.position))
@@ -235,28 +241,34 @@ class _SequenceJudge:
         """Follows the candidates of one key; see `_follow`."""
         stamped = {one.stamp is not None for one in found}
         if len({one.via for one in found}) > 1 or len(stamped) > 1:
-            self._findings.leave_open(UNORDERED, 1)
+            self._counts.sequences_open += 1
             return set(), set(), {one.number for one in found}
-        cases: set[_Case] = {((), frozenset())}
+        cases: set[_Case] = {(_BEFORE, (), frozenset())}
         for place, one in enumerate(found):
             after = found[place + 1] if place + 1 < len(found) else None
             certain = after is None or one.request == after.request or one.high < after.low
             if not one.sure or not certain or len(cases) > MOST_CASES:
-                self._findings.leave_open(UNORDERED if one.sure else UNSURE, 1)
-                done = frozenset.intersection(*(complete for _, complete in cases))
-                possible = frozenset.union(*(complete for _, complete in cases))
+                self._counts.sequences_open += 1
+                done = frozenset.intersection(*(complete for _, _, complete in cases))
+                possible = frozenset.union(*(complete for _, _, complete in cases))
                 open_events = {later.number for later in found[place:]}
-                open_events |= {taken.number for half, _ in cases for taken in half}
+                open_events |= {taken.number for _, half, _ in cases for taken in half}
                 return set(done), set(possible), open_events
-            following: set[_Case] = set() if one.met else set(cases)
+            following: set[_Case] = set()
             for case in cases:
-                following |= set(self._advance(case, one, slots, within))
+                phase = case[0]
+                if phase == _BEFORE and not one.begun:
+                    following.add(case)
+                if phase == _AFTER or not one.lasting:
+                    following.add((_AFTER, *case[1:]))
+                if phase != _AFTER:
+                    following |= set(self._advance(case, one, slots, within))
             cases = following
-        done = frozenset.intersection(*(complete for _, complete in cases))
-        return set(done), set(frozenset.union(*(complete for _, complete in cases))), set()
+        done = frozenset.intersection(*(complete for _, _, complete in cases))
+        return set(done), set(frozenset.union(*(complete for _, _, complete in cases))), set()
 
     def _advance(self, case: _Case, one: _Candidate, slots: list[int], within: int | None) -> Iterator[_Case]:
-        half, complete = case
+        _, half, complete = case
         if half and within is not None:
             least, most = self._elapsed(half[0], one)
             if most > within:
@@ -270,20 +282,20 @@ class _SequenceJudge:
     ) -> Iterator[_Case]:
         if half:
             if one.stamp is not None and half[-1].stamp is not None and one.stamp <= half[-1].stamp:
-                yield half, complete
+                yield _WITHIN, half, complete
                 return
             awaited = slots[len(half)]
             if awaited in one.steps:
                 taken = (*half, one)
                 if len(taken) == len(slots):
-                    yield (), complete | {tuple(event.number for event in taken)}
+                    yield _WITHIN, (), complete | {tuple(event.number for event in taken)}
                 else:
-                    yield taken, complete
+                    yield _WITHIN, taken, complete
                 return
             if awaited not in one.enders:
-                yield half, complete
+                yield _WITHIN, half, complete
                 return
-        yield ((one,) if 0 in one.steps else ()), complete
+        yield _WITHIN, ((one,) if 0 in one.steps else ()), complete
 
     def _elapsed(self, first: _Candidate, one: _Candidate) -> tuple[int, int]:
         """Returns the least and the most nanoseconds from one event to another."""
@@ -340,15 +352,15 @@ class _SequenceJudge:
 def _candidate(
     events: TopicEvents,
     index: int,
-    publishing: Publishing,
+    name: str,
     steps: frozenset[int],
     enders: frozenset[int],
-    met: bool,
+    begun: bool,
+    lasting: bool,
 ) -> _Candidate:
+    publishing = events.publishings[index]
     attempt = publishing.hopeful[0]
-    given = publishing.given
-    stamp = given.get("$time")
-    position = next((place for place, one in enumerate(attempt.invoke.events) if one is given), 0)
+    stamp = publishing.given.get("$time")
     return _Candidate(
         int(events.numbers[index]),
         int(events.low[index]),
@@ -356,9 +368,20 @@ def _candidate(
         bool(events.sure[index]) and not bool(events.ambiguous[index]),
         int(events.via[index]),
         attempt.place,
-        position,
+        _position(attempt, name),
         microseconds(stamp) if isinstance(stamp, str) else None,
         steps,
         enders,
-        met,
+        begun,
+        lasting,
     )
+
+
+def _position(attempt: Operation, name: str) -> int:
+    """Returns the place of an event in its request."""
+    invoke, answer = attempt.invoke, attempt.answer
+    for place, event in enumerate(invoke.events):
+        if event.get("$id") == name or (invoke.key is not None and name == f"{invoke.key}/{place}"):
+            return place
+    ids = answer.ids if isinstance(answer, Ok) else None
+    return ids.index(name) if ids and name in ids else 0
