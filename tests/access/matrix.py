@@ -64,6 +64,11 @@ _SINK = {
         NOTHING,
     ),
 }
+#: topics are in the steps, and in what ends them
+_SEQUENCE = {
+    "body sequence": Kind.TOPIC,
+    **dict.fromkeys(("body by", "body within", "body settle"), NOTHING),
+}
 _SUBSCRIPTION_BODY = {
     "body topic": Kind.TOPIC,
     "body id": Kind.SUBSCRIPTION,
@@ -71,7 +76,9 @@ _SUBSCRIPTION_BODY = {
     "body filter": NOTHING,
     "body location": NOTHING,
     "body from": NOTHING,
+    "body state": NOTHING,
     **_EXPIRES,
+    **_SEQUENCE,
     **_SINK,
 }
 _ABOUT_SUBSCRIPTION = {_ID: Kind.SUBSCRIPTION}
@@ -149,8 +156,15 @@ NAMES: dict[str, dict[str, Kind | None]] = {
         "query members": NOTHING,
         "query dead": NOTHING,
         "query filter": NOTHING,
+        "query sequence": Kind.TOPIC,
     },
-    "/v1/subscriptions/{id}": {**_ABOUT_SUBSCRIPTION, "body filter": NOTHING, **_EXPIRES, **_SINK},
+    "/v1/subscriptions/{id}": {
+        **_ABOUT_SUBSCRIPTION,
+        "body filter": NOTHING,
+        **_EXPIRES,
+        **_SEQUENCE,
+        **_SINK,
+    },
     "/v1/subscriptions/{id}/renew": {**_ABOUT_SUBSCRIPTION, **_EXPIRES},
     "/v1/subscriptions/{id}/pause": _ABOUT_SUBSCRIPTION,
     "/v1/subscriptions/{id}/resume": {
@@ -271,8 +285,10 @@ NAMES: dict[str, dict[str, Kind | None]] = {
             "journey",
             "departures",
             "departures/kept",
+            "departures/progress",
             "arrivals",
             "arrivals/kept",
+            "arrivals/progress",
             "consents",
             "secrets",
         )

@@ -315,9 +315,18 @@ def _put(body: Any, dotted: str, value: Any) -> Any:
     return place
 
 
+def _steps(topic: str) -> list[dict[str, Any]]:
+    """A sequence that names a topic: as that of a step, or, if it has a tenant, of its `unless`."""
+    if topic.startswith("victim/"):
+        return [{"topic": "mine"}, {"topic": "mine", "unless": {"topic": topic}}]
+    return [{"topic": "mine"}, {"topic": topic}]
+
+
 def _value_in_body(one: Parameter, value: Any) -> Any:
     if one.name == "assignments":
         return {value: "s1"}
+    if one.name == "sequence":
+        return _steps(value)
     return [value] if one.name == "servers" else value
 
 
@@ -367,7 +376,7 @@ def _attack(world: World, case: Case, who: Attacker) -> httpx.Response:
     body = _body(world, one.path, who) if one.method in ("POST", "PUT") else None
     content = None
     if one.location == "query":
-        query[one.name] = str(case.value)
+        query[one.name] = json.dumps(_steps(case.value)) if one.name == "sequence" else str(case.value)
     elif one.location == "header":
         headers[one.name.lower()] = str(case.value)
     elif one.location == "body" and one.name == "message":

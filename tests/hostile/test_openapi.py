@@ -214,7 +214,9 @@ def prepare(http: httpx.Client) -> None:
     http.post("/v1/subscriptions", json={"id": "known", "topic": "stocks", "sink": SINK})
 
 
-@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+@pytest.mark.parametrize(
+    "mode", [GenerationMode.POSITIVE, pytest.param(GenerationMode.NEGATIVE, marks=pytest.mark.slow)]
+)
 def test_the_dispatcher_answers_generated_requests_as_documented(
     network: Network, mode: GenerationMode
 ) -> None:

@@ -18,9 +18,7 @@ from tests.spark.conftest import snapshot_of
 
 NO_EVENTS: Floats = np.empty((0, 0))
 #: everyday runs take one
-INSTANCES = [
-    pytest.param(seed, marks=() if seed == 0 else pytest.mark.slow, id=f"seed{seed}") for seed in range(20)
-]
+INSTANCES = [pytest.param(seed, marks=pytest.mark.slow, id=f"seed{seed}") for seed in range(20)]
 
 
 def instance(seed: int) -> tuple[list[str], Floats, Floats, int]:
